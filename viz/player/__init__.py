@@ -1,1 +1,1 @@
-"""The player: one HTML file that plays the messages of runs without network access."""
+"""The player: one HTML file that replays the messages of runs in a browser, without network access."""

@@ -1,6 +1,6 @@
-"""Compute buffer contents during a collective: the contributors to each rank's chunks after each message.
+"""Compute each rank's buffer contents during a collective: which ranks have contributed to each chunk.
 
-A symbolic run determines the data of each message and its effect.
+The contents come from running the algorithm symbolically, without data.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +27,7 @@ Cell = tuple[int, int, int]  # rank, chunk, contributors
 
 @dataclass
 class LandedMessage:
-    """A message's effect on its receiver: the contributors to its chunks, and the cells that it changes."""
+    """A message's effect on its receiver: the contributors to the carried chunks, and the chunks that change."""
 
     rank: int
     step: int  # the receiver's step
@@ -38,7 +38,7 @@ class LandedMessage:
 
 @dataclass(frozen=True)
 class Contributions:
-    """The ranks that contributed to each chunk at the start and end of a collective, and the effect of each message."""
+    """The ranks that have contributed to each chunk at the start and at the end, and the effect of each message."""
 
     start: list[list[int]]  # [rank][chunk], scratch left out
     wanted: list[list[int]]  # [rank][chunk]: contributors at the end; 0 where the collective promises nothing
@@ -46,7 +46,7 @@ class Contributions:
 
 
 def follow_contributions(schedule: Schedule) -> Contributions:
-    """Run a schedule symbolically, as its verification does, and return the contributors.
+    """Run a schedule symbolically, and return which ranks contribute to each chunk.
 
     Raise ProgramError if the program deadlocks.
 
@@ -59,9 +59,9 @@ def follow_contributions(schedule: Schedule) -> Contributions:
 
 
 def follow_wrong_contributions(schedule: Schedule) -> Contributions:
-    """Return the contributors of a wrong program, up to the steps that complete.
+    """Return which ranks contribute to each chunk in a faulty program, up to its deadlock.
 
-    A message whose receiving step never completes carries data, but changes nothing.
+    A message that is sent but never received has contents, but no effect.
     """
     run = _UnjudgedRun(schedule)
     contributions = _follow(run, _until_a_deadlock(schedule))
@@ -72,7 +72,7 @@ def follow_wrong_contributions(schedule: Schedule) -> Contributions:
 
 
 class _UnjudgedRun(SymbolicRun):
-    """A symbolic run that does not report mistakes, such as empty chunks or ranks counted twice."""
+    """A symbolic run that does not report mistakes, such as reading an empty chunk or adding a rank's data twice."""
 
     def _read(self, rank: int, index: int, op: Operation) -> ChunkValues:
         chunks = slice(op.chunk, op.chunk + op.count)
@@ -88,7 +88,7 @@ def _until_a_deadlock(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
 
 
 def _follow(run: SymbolicRun, order: Iterable[tuple[int, int, int]]) -> Contributions:
-    """Complete a run's steps in the given order, and return its contributors."""
+    """Complete the steps of a symbolic run in the given order, and return the contributors."""
     schedule = run.schedule
     start = [row[: schedule.chunks] for row in run.who]
     landings: dict[Sent, LandedMessage] = {}
@@ -119,7 +119,7 @@ def _sent(schedule: Schedule, index: int) -> Sent:
 
 
 def _cells(run: SymbolicRun, rank: int, operation: Operation) -> list[Cell]:
-    """Return the cells that an operation has written, without scratch."""
+    """Return the chunks that an operation has written, with their contributors. Scratch chunks are omitted."""
     last = min(operation.into + operation.count, run.schedule.chunks)
     return [(rank, chunk, run.who[rank][chunk]) for chunk in range(operation.into, last)]
 
@@ -127,7 +127,7 @@ def _cells(run: SymbolicRun, rank: int, operation: Operation) -> list[Cell]:
 def _leave(
     run: SymbolicRun, rank: int, operation: Operation, after: LandedMessage | None, start: Sequence[list[int]]
 ) -> None:
-    """Attribute a local operation's result to the last message before it. Without one, the result is in ``start``."""
+    """Record a local operation's result as an effect of the last message before it, or else in ``start``."""
     cells = _cells(run, rank, operation)
     if after is not None:
         after.after += cells
@@ -142,7 +142,10 @@ COMPLETE = 1 << 30  # a flag next to the contributors: the chunk is as the colle
 
 @dataclass(frozen=True)
 class Buffers:
-    """Each chunk's contributors over time: a bit mask for up to ``DISTINCT_RANKS`` ranks, a count for more ranks."""
+    """The contributors to each rank's chunks over time, as arrays of changes.
+
+    The contributors are a bit mask for up to ``DISTINCT_RANKS`` ranks, and only their number for more ranks.
+    """
 
     chunks: int
     is_exact: bool
@@ -155,11 +158,10 @@ class Buffers:
 
 
 def follow_buffers(trace: Trace) -> Buffers | None:
-    """Return the buffer contents over time. Return None for a training run and for more than 64 ranks.
+    """Return the buffer contents over time, or None if they cannot be determined.
 
-    Also return None if the algorithm is unknown or the messages do not match it. A symbolic run yields the contents
-    without using message times. Sends and receives match statically, so the contents are the same for every
-    interleaving.
+    That is the case for training runs, for more than 64 ranks, for unknown algorithms, and for messages that do not
+    match the algorithm. The contents depend only on which send matches which receive, not on the times of messages.
     """
     contributions, messages = _contributions(trace), trace.messages
     if contributions is None:
@@ -191,9 +193,9 @@ def follow_buffers(trace: Trace) -> Buffers | None:
 
 
 def _changes(messages: Messages, landings: Sequence[LandedMessage], encode: "_Encoder", chunks: int) -> Ints:
-    """Return the message, cell and new value of each change in time order; shape [3, changes].
+    """Return the changes of the buffers in time order, as rows of message indices, cell indices and new values.
 
-    If several messages of a step are reduced into one cell, the last to arrive makes the change.
+    If several messages of one step are reduced into a cell, the change happens when the last one arrives.
     """
     latest: dict[tuple[int, ...], tuple[float, int, int]] = {}
     channels, ends = messages.channel.tolist(), messages.end.tolist()
@@ -208,14 +210,14 @@ def _changes(messages: Messages, landings: Sequence[LandedMessage], encode: "_En
 
 
 class _Encoder:
-    """Encodes contributors for the page: bits or a count, plus ``COMPLETE`` if the chunk has its final contents."""
+    """Encodes the contributors to a chunk as an integer, with the flag ``COMPLETE`` if the contents are final."""
 
     def __init__(self, wanted: list[list[int]], world_size: int) -> None:
         self.wanted = wanted
         self.is_exact = world_size <= DISTINCT_RANKS
 
     def __call__(self, rank: int, chunk: int, bits: int) -> int:
-        """Return the code of a chunk's contributors. Scratch is never complete."""
+        """Return the integer for a chunk's contributors. Scratch chunks never have the flag ``COMPLETE``."""
         row = self.wanted[rank]
         is_complete = chunk < len(row) and bits == row[chunk] != 0
         return self.shown(bits) | (COMPLETE if is_complete else 0)
@@ -225,9 +227,9 @@ class _Encoder:
 
 
 def _contributions(trace: Trace) -> Contributions | None:
-    """Return the contributors in a trace's program up to its failure, or None for training runs and unknown programs.
+    """Return which ranks contribute to each chunk in a trace's program, up to its failure; None if this is unknown.
 
-    A trace file may be untrusted, so a program that is not in memory is only looked up in the library.
+    A trace without a program may come from an untrusted file, so only the names of library algorithms are looked up.
     """
     # buffers of more ranks would be too small to see
     if trace.title.startswith("training/") or trace.world_size > 64:

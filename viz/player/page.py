@@ -1,7 +1,7 @@
-"""Write the player's page: modules, style and data in one file without external requests.
+"""Write the player as one HTML file that contains its scripts, style and data, and makes no requests.
 
-No build step is needed: the modules of ``web/`` are concatenated in import order and minified when a page is written. A
-content security policy allows only this script and this style, by their hashes.
+There is no build step: when a page is written, the JavaScript modules in ``web/`` are joined in import order and
+minified. The content security policy allows only this script and this style, by their hashes.
 """
 
 import json
@@ -47,7 +47,7 @@ class ShownNodes:
 
 
 def place(trace: Trace, hosts: Sequence[str], used: set[str]) -> ShownNodes:
-    """Return the nodes that the player shows, or groups for many ranks. ``used`` are the nodes on any message's route.
+    """Return the positions of nodes, or groups if there are many ranks. ``used`` has the nodes on message routes.
 
     >>> place(Trace("two", "predicted", 2, 1.0), ["h0", "h1"], set()).at
     {'h0': (0.0, 0.5), 'h1': (1.0, 0.5)}
@@ -64,7 +64,7 @@ def place(trace: Trace, hosts: Sequence[str], used: set[str]) -> ShownNodes:
 
 
 def find_groups(trace: Trace, hosts: Sequence[str], most: int = 64) -> list[tuple[str, int]]:
-    """Return the name and size of each group of consecutive ranks: a machine, a switch, or an equal share of the ranks.
+    """Return the name and size of each group of consecutive ranks: those of a machine, of a switch, or equally many.
 
     >>> find_groups(Trace("four", "predicted", 4, 1.0), ["h0", "h1", "h2", "h3"], most=2)
     [('ranks 0–1', 2), ('ranks 2–3', 2)]
@@ -90,9 +90,10 @@ MOST_RUNS = 9  # keys 1 to 9 select runs
 
 
 def export(title: str, runs: Sequence[PlayedRun], teaches: bool = False) -> dict[str, Any]:
-    """Return the data of a page. If ``teaches``, the page shows two runs side by side and names the rank that waits.
+    """Return the data of the player's page as a dict for JSON.
 
-    Raise InputError for an empty trace, or unless there are 1 to 9 runs on one network.
+    If ``teaches``, the page first shows two runs side by side and says which rank waits. Raise InputError if a trace is
+    empty, there are no runs or more than nine, or the runs are on different networks.
 
     >>> from collectives import Message
     >>> trace = Trace("broadcast/naive", "predicted", 2, 1.0, [Message(0, 1, 0, 0, 8, 0.0, 1.0)])
@@ -145,9 +146,9 @@ ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", 
 
 
 def write_player(title: str, runs: Sequence[PlayedRun], path: Path | str, teaches: bool = False) -> None:
-    """Write an ``.html`` page that plays up to nine runs on one network. The page works offline.
+    """Write an interactive ``.html`` page that replays one to nine runs on the same network. The page works offline.
 
-    Raise InputError for another suffix, and in the cases of ``export``.
+    Raise InputError if the suffix is different, a trace is empty, or the runs are on different networks.
 
     >>> from tempfile import TemporaryDirectory
     >>> from collectives import Message, Trace
@@ -162,7 +163,7 @@ def write_player(title: str, runs: Sequence[PlayedRun], path: Path | str, teache
 
 
 def render_player(title: str, runs: Sequence[PlayedRun], teaches: bool = False) -> str:
-    """Return the page of the player as HTML text. Raise InputError in the cases of ``export``."""
+    """Return the player's page as HTML. Raise InputError for the same reasons as ``export``."""
     script, style, body = read_sources()
     allowed = f"script-src {_digest(script)}; style-src {_digest(style)}"
     policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
@@ -187,7 +188,7 @@ def render_player(title: str, runs: Sequence[PlayedRun], teaches: bool = False) 
 
 @cache
 def read_sources() -> tuple[str, str, str]:
-    """Return the script, the style and the body of the page; script and style are minified."""
+    """Return the page's minified script, its minified style, and its HTML body."""
     folder = files("viz.player") / "web"
     modules = _in_order("main", {}).values()
     script = "\n".join(IMPORT.sub("", text).replace("\nexport ", "\n") for text in modules)
@@ -197,7 +198,7 @@ def read_sources() -> tuple[str, str, str]:
 
 
 def _in_order(name: str, texts: dict[str, str]) -> dict[str, str]:
-    """Return the text of a module and of the modules that it imports, dependencies first."""
+    """Return the source of a JavaScript module and of all modules that it imports, by name, dependencies first."""
     text = (files("viz.player") / "web" / f"{name}.js").read_text(encoding="utf-8")
     for needed in IMPORT.findall(text):
         if needed not in texts:

@@ -1,7 +1,7 @@
-"""Export one run for the player: every message, or aggregates for large runs.
+"""Export one run for the player: all its messages, or a summary over time if the run is large.
 
-Aggregates contain the maximum over several ranks, not only their mean, because a bad cable may affect a single rank.
-Columns of numbers are exported as base64 text of little-endian bytes, which are grouped by significance and deflated.
+The summary contains maxima over ranks next to means, because a single rank may have a degraded link. Each column of
+numbers is base64 text: its little-endian bytes, grouped by significance and compressed with zlib.
 """
 
 import zlib
@@ -26,7 +26,7 @@ TYPES = ("u1", "u2", "i4", "f8")  # types that columns.js reads
 
 
 def pack(values: npt.ArrayLike) -> dict[str, Any]:
-    """Return a column in the format of columns.js: type, length and text.
+    """Return a column of numbers as columns.js reads it: its type, its length, and its data as base64 text.
 
     >>> from base64 import b64decode
     >>> column = pack([1, 2, 300])
@@ -59,10 +59,10 @@ def _smallest(column: npt.NDArray[Any]) -> str:
 
 
 def find_depths(messages: Messages) -> Ints:
-    """Return each message's depth: the number of messages before it on the longest chain of program steps.
+    """Return the depth of each message: the length of the longest chain of messages that precede it.
 
-    Message a comes before message b if both belong to the same rank's program, and a to an earlier step. Times are not
-    used, because messages of a real run can overtake each other. A message that waits for itself gets depth 0.
+    A message precedes another one if a rank has it in an earlier step of the same channel. Times do not matter, because
+    messages of a real run can overtake each other. Messages that wait for each other in a cycle get depth 0.
     """
     sent, received, following = _program_steps(messages)
     steps, number = len(following), len(messages)
@@ -94,9 +94,9 @@ def find_depths(messages: Messages) -> Ints:
 
 
 def _program_steps(messages: Messages) -> tuple[Ints, Ints, Ints]:
-    """Return the program step of each message's send and receive, and the step that follows each program step.
+    """Return the step index of each message's send and receive, and the index of each step's successor or -1.
 
-    A program is one channel of a rank over all collectives. Only steps with messages count. -1 follows the last step.
+    Steps are counted per rank and channel, across all collectives. Steps without messages are omitted.
     """
     ranks = int(max(messages.src.max(initial=0), messages.dst.max(initial=0))) + 1
     steps = int(max(messages.step.max(initial=0), messages.dst_step.max(initial=0))) + 1
@@ -119,7 +119,7 @@ MOST_MESSAGES = 200_000  # messages of a page; above it, the page has aggregates
 
 
 def aggregate(trace: Trace, loads: LinkLoads, limits: RunLimits, groups: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    """Return the aggregates of a large run, which the page shows instead of its messages."""
+    """Return a summary of a large run by time bins, which the page shows in place of single messages."""
     messages = trace.messages
     sizes = [size for _, size in groups]
     group = np.repeat(np.arange(len(groups)), sizes)
@@ -151,10 +151,10 @@ def aggregate(trace: Trace, loads: LinkLoads, limits: RunLimits, groups: Sequenc
 
 
 def list_messages(trace: Trace, limits: RunLimits) -> dict[str, Any]:
-    """Return the messages as columns, which the page inflates when you open a rank.
+    """Return the messages as packed columns, which the page unpacks when you open a rank.
 
-    If the columns are too large, only some ranks are included: ranks at unusual links, their peers, and evenly spaced
-    ranks. ``ranks`` then lists the included ranks.
+    If they are too large for the page, only the messages of some ranks are included: ranks at degraded links, their
+    peers, and evenly spaced ranks. ``ranks`` lists these ranks, and is None if all ranks are included.
     """
     messages = trace.messages
     columns = _pack_messages(trace, slice(None))
@@ -174,7 +174,7 @@ def list_messages(trace: Trace, limits: RunLimits) -> dict[str, Any]:
 
 
 def _pack_messages(trace: Trace, which: Ints | slice) -> dict[str, list[Any]]:
-    """Return messages as columns of type, length and text, which the page inflates only when it needs them."""
+    """Return the selected messages as packed columns by name."""
     messages = trace.messages
     columns = {name: getattr(messages, name)[which] for name in ("src", "dst", "chunk", "step")}
     columns |= {"bytes": messages.nbytes[which]}
@@ -188,10 +188,10 @@ def _share(values: Floats) -> dict[str, Any]:
 
 
 def _coverage(owner: Ints, messages: Messages, elapsed: float, count: int) -> Floats:
-    """Return the mean number of messages in flight per owner and bin; shape [count, bins].
+    """Return the mean number of messages in flight for each owner and time bin; shape [count, bins].
 
-    A message's time in flight up to a time t is a ramp in t from ``begin`` to ``end``. If t counts bins, a ramp that
-    starts at i + f (0 <= f < 1) has the second differences 1 - f and f at the edges i + 1 and i + 2.
+    A message's time in flight until t is a ramp in t that starts at its ``begin`` and stops at its ``end``. A ramp that
+    starts at bin i + f (0 <= f < 1) has the second differences 1 - f at edge i + 1 and f at edge i + 2.
     """
     bends = np.zeros((count, BINS + 3))
     for sign, times in ((1.0, messages.begin), (-1.0, messages.end)):
@@ -218,10 +218,10 @@ LISTED = 48  # cables listed in the panel
 
 @dataclass(frozen=True)
 class PlayedRun:
-    """A trace to play, and its name.
+    """A trace to replay in the player, with the name to show.
 
-    ``buffers`` are the buffer contents. Default: computed if the trace's algorithm is known. ``lines`` has, for each
-    message, the lines of the user's program that send and receive it. Default: unknown.
+    ``buffers`` has the buffer contents. Default: computed from the trace's algorithm if it is known. ``lines`` has, for
+    each message, the line numbers of its send and its receive in the user's program. Default: unknown.
     """
 
     trace: Trace
@@ -231,7 +231,7 @@ class PlayedRun:
 
 
 def export_run(run: PlayedRun, groups: Sequence[tuple[str, int]], in_groups: bool = False) -> dict[str, Any]:
-    """Return a run as JSON, with aggregates instead of messages if there are too many messages or if ``in_groups``."""
+    """Return a run as a dict for JSON. It has a summary in place of messages if it is large or if ``in_groups``."""
     trace = run.trace
     loads = link_loads(trace)
     limits = find_limits(trace, loads)
@@ -267,7 +267,7 @@ def export_run(run: PlayedRun, groups: Sequence[tuple[str, int]], in_groups: boo
 
 
 def _cable(cable: Any, loads: LinkLoads) -> dict[str, Any]:
-    """Return a cable as JSON, with its busier link first."""
+    """Return a cable as a dict for JSON. Its busier direction is the first of its links."""
     links = sorted(cable.links, key=lambda link: -loads.use[link])
     figures = {name: round(getattr(cable, name), 4) for name in ("use", "peak", "busy")}
     return {"name": cable.name, "links": links, "bandwidth": cable.bandwidth, "most": cable.most, **figures}
