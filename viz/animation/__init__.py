@@ -1,1 +1,1 @@
-"""Animations of a Trace: messages move over the topology."""
+"""Animate a trace: messages move over a drawing of the network."""

@@ -1,4 +1,4 @@
-"""Animate a trace as a GIF with one palette for all frames: messages move over the topology."""
+"""Write a trace as an animated GIF in which messages move over a drawing of the network."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -123,12 +123,14 @@ BAR = Box(24, 22, WIDTH - 24, 30)
 def animate(
     trace: Trace, path: Path | str, *, seconds: float = 10, fps: float = 12, progress: Progress | None = None
 ) -> None:
-    """Write a GIF of messages moving over the topology: 720 x 480 pixels, ``fps`` frames per second.
+    """Write a GIF of 720 x 480 pixels in which messages move over a drawing of the network.
 
-    The animation lasts ``seconds`` seconds, and its last frame stays for two more. Each message is visible in at least
-    one frame. ``progress(done, total)`` is called after each frame, with the numbers of drawn frames and of all frames.
-    Raise InputError for a suffix other than ``.gif``, an empty trace, fewer than 2 or more than 600 frames, and an
-    ``fps`` above 50.
+    The animation lasts ``seconds`` seconds, and then shows the last frame for two more seconds. Each message appears in
+    at least one frame. ``progress(done, total)`` is called after each frame with the number of finished frames and the
+    total number of frames.
+
+    Raise InputError if the suffix is not ``.gif``, the trace is empty, or ``fps`` is not above 0 and at most 50. Also
+    raise InputError if the animation would have fewer than 2 or more than 600 frames.
 
     >>> from tempfile import TemporaryDirectory
     >>> from collectives import Message
@@ -154,7 +156,7 @@ def animate(
 
 
 def _frame_count(seconds: float, fps: float) -> int:
-    """Return the number of frames. Raise InputError unless it is 2 to 600, and ``fps`` is above 0 and at most 50."""
+    """Return the number of frames. Raise InputError unless there are 2 to 600 frames and 0 < ``fps`` <= 50."""
     check_number("fps", fps)
     check_number("seconds", seconds)
     if not (0 < fps <= 50):
@@ -167,7 +169,7 @@ def _frame_count(seconds: float, fps: float) -> int:
 
 
 class Animation:
-    """Renders the frames of an animation, in any order."""
+    """Renders the frames of an animation. Frames can be requested in any order."""
 
     def __init__(self, trace: Trace, count: int, fps: float) -> None:
         check_something_happens(trace)

@@ -1,4 +1,4 @@
-"""A canvas in pixels. The background is drawn once, and moving artists are drawn over it in each frame."""
+"""A drawing area that draws its background once, and redraws only moving objects in each frame."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -93,7 +93,10 @@ class Canvas:
 
 
 class Bars:
-    """Rectangles at fixed lower left ``corners``, shape [bars, 2], whose sizes and colors change per frame."""
+    """A set of rectangles whose sizes and colors change in each frame.
+
+    ``corners`` has the position of each rectangle's lower left corner; shape [bars, 2].
+    """
 
     def __init__(self, canvas: Canvas, corners: Floats, colors: Sequence[str]) -> None:
         self._corners = corners

@@ -28,9 +28,9 @@ def length(line: Line) -> float:
 
 @dataclass(frozen=True)
 class Motion:
-    """The messages of an animation as arrays.
+    """The messages of an animation, as arrays with one entry per message.
 
-    Message i follows ``lines[line[i]]`` and is shown in frames ``first[i]`` to ``last[i] - 1``.
+    Message i moves along ``lines[line[i]]``, and is visible in the frames from ``first[i]`` to ``last[i] - 1``.
     """
 
     times: Floats  # times of the frames
@@ -51,12 +51,16 @@ class Motion:
         return np.flatnonzero((self.first <= frame) & (frame < self.last))
 
     def share(self, index: int, frame: int) -> float:
-        """Return a message's progress at a frame, from 0 to 1. It is 0.5 if the message lies between two frames."""
+        """Return the fraction of a message's duration that has passed at a frame.
+
+        The result is 0.5 if the message is not in flight at that time, because it is shorter than the gap between two
+        frames.
+        """
         begin, end, now = self.begin[index], self.end[index], self.times[frame]
         return float((now - begin) / (end - begin)) if begin <= now < end else 0.5
 
     def position(self, index: int, frame: int, back: float = 0.0) -> tuple[float, float]:
-        """Return the position of a message's dot at a frame, moved back by the fraction ``back`` of its line."""
+        """Return the position of a message's dot in a frame, moved back by the fraction ``back`` of its line."""
         return point_along(self.lines[self.line[index]], self.share(index, frame) - back)
 
     def rate(self, index: Ints) -> Floats:
@@ -65,9 +69,9 @@ class Motion:
 
 
 def follow_messages(trace: Trace, layout: Layout, times: Floats) -> Motion:
-    """Return the motion of a trace's messages on a layout, in frames at ``times`` (seconds).
+    """Return how a trace's messages move over a layout. ``times`` are the times of the frames, in seconds.
 
-    Each message is in every frame whose time it covers, and in at least one.
+    A message is visible in each frame during which it is in flight, and in at least one frame.
     """
     messages = trace.messages
     begin, end, src, dst = messages.begin, messages.end, messages.src, messages.dst
@@ -84,12 +88,12 @@ def follow_messages(trace: Trace, layout: Layout, times: Floats) -> Motion:
 
 
 def phases_at(trace: Trace, time: float) -> dict[int, str]:
-    """Return the span name of each rank that is in a span at ``time``."""
+    """Return the name of the span that each rank is in at ``time``. Ranks outside any span are omitted."""
     return {span.rank: span.name for span in trace.spans if span.begin <= time < span.end}
 
 
 def link_use(motion: Motion, active: Ints, bandwidths: dict[Edge, float]) -> dict[Edge, float]:
-    """Return each link's utilization, from 0 to 1, assuming that every active message has its average rate."""
+    """Return each link's utilization from 0 to 1 while the ``active`` messages are in flight at their average rates."""
     used: dict[Edge, float] = {}
     for index, rate in zip(active, motion.rate(active), strict=True):
         for edge in motion.edges[motion.line[index]]:
@@ -101,10 +105,11 @@ FRAMES_TO_FOLLOW = 3  # frames in which a dot must be for the eye to follow it
 
 
 def frame_times(trace: Trace, count: int) -> Floats:
-    """Return the time of each of ``count`` frames, from 0 to ``elapsed``, in seconds.
+    """Return the time in the run, in seconds, that each of ``count`` frames shows: from 0 to ``trace.elapsed``.
 
-    Frames are evenly spaced if 90 % of the messages (or spans, if there are none) last ``FRAMES_TO_FOLLOW`` frames.
-    Otherwise time runs slower where more happens or, if most messages are still too short, in the beginning.
+    Frames are evenly spaced if at least 90 % of the messages last for ``FRAMES_TO_FOLLOW`` frames or more. Otherwise
+    more frames show busy periods, so that you can follow short messages. If that is not enough, more frames may show
+    the beginning of the run. A trace without messages uses its spans instead.
 
     >>> from collectives import Message
     >>> frame_times(Trace("x", "predicted", 2, 3.0, [Message(0, 1, 0, 0, 10, 0.0, 3.0)]), 4)
@@ -134,7 +139,7 @@ def frame_times(trace: Trace, count: int) -> Floats:
 
 
 def _frames_covered(times: Floats, begin: Floats, end: Floats) -> Floats:
-    """Return how many frames each event covers, including fractions."""
+    """Return the number of frames during which each event is active, including fractions of frames."""
     index = np.arange(len(times))
     return np.interp(end, times, index) - np.interp(begin, times, index)
 

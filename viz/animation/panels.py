@@ -1,4 +1,4 @@
-"""The panel next to the cluster in an animation: buffer contents, bytes received, or the phase of each rank."""
+"""The panel next to the network: each rank's buffer contents, received bytes, or phase of the training step."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from viz.style import FAINT, GREY, INK, PANE, chunk_colors, text_color
 
 @dataclass(frozen=True)
 class Filling:
-    """The chunks over time: the fraction of ranks that have contributed, and whether the chunk is complete."""
+    """The buffer contents over time: the fraction of ranks that has contributed to each chunk of each rank."""
 
     times: npt.NDArray[np.float64]  # [changes]
     shares: npt.NDArray[np.float64]  # [changes, ranks, chunks], valid from the time of the change on
@@ -31,7 +31,7 @@ class Filling:
 
 
 def find_filling(trace: Trace) -> Filling | None:
-    """Return the chunks' contents over time, or None without messages or if ``follow_buffers`` returns None."""
+    """Return the buffer contents over time. Return None without messages, or if the contents are unknown."""
     buffers = follow_buffers(trace) if len(trace.messages) else None
     if buffers is None:
         return None
@@ -47,10 +47,10 @@ def find_filling(trace: Trace) -> Filling | None:
 
 
 class StepCounter:
-    """Finds the training steps, communication steps or messages that are in progress at a time.
+    """Finds the steps or messages that are in progress at a given time.
 
-    Communication steps are counted only if every rank sends in each of them. Otherwise one rank's third step may
-    precede another rank's first step, and messages are counted instead.
+    In a training run, training steps are counted. In a collective, communication steps are counted if every rank sends
+    in each step. Otherwise messages are counted, because ranks may be at different steps.
 
     >>> from collectives import Message
     >>> StepCounter(Trace("x", "predicted", 2, 3.0, [Message(0, 1, 0, 0, 10, 0.0, 3.0)])).describe(1.5)
@@ -73,7 +73,7 @@ class StepCounter:
     def describe(self, time: float) -> str:
         """Return text such as ``step 3 of 14`` or ``messages 4 to 6 of 12``, counted from 1.
 
-        Between steps or messages, the text is ``reducing``, ``done``, the failure, or empty.
+        If nothing is in progress, the text is ``reducing``, ``done``, a description of the failure, or empty.
         """
         now = np.flatnonzero((self._begin <= time) & (time < self._end))
         if not len(now):
@@ -91,7 +91,10 @@ class StepCounter:
         return "done" if time >= self._elapsed else ""
 
     def marks(self) -> npt.NDArray[np.float64]:
-        """Return the start of each step or message as a fraction of the run; empty if there are more than 40."""
+        """Return where to mark the start of each step or message on the progress bar, as fractions of the run.
+
+        The result is empty if there are more than 40 marks.
+        """
         return self._begin / self._elapsed if len(self._begin) <= 40 else np.zeros(0)  # more would crowd
 
 
@@ -111,9 +114,10 @@ Panel = Callable[[float], None]  # shows the state at a time, in seconds
 
 
 def add_panel(canvas: Canvas, trace: Trace, phases: dict[str, str], box: Box) -> Panel:
-    """Draw the panel that suits the trace: buffers of a collective, phases of a training run, or bytes received.
+    """Draw a panel with a row per rank: buffer contents in a collective, training phases, or received bytes.
 
-    Return a function that updates the panel to a time in seconds. Without room for a panel, the function does nothing.
+    Return a function that updates the panel to a time in seconds. The function does nothing if there are too many
+    ranks.
     """
     if not has_room(trace):
         return lambda time: None
@@ -144,7 +148,7 @@ def _rows(canvas: Canvas, ranks: int, box: Box, heading: str, caption: str, tall
 
 
 def _buffers_panel(canvas: Canvas, known: Filling, box: Box) -> Panel:
-    """Draw a cell per chunk of each rank. The cell fills with contributions, and is solid when complete."""
+    """Draw a cell for each chunk of each rank, which fills up as contributions arrive and turns solid when complete."""
     ranks, chunks = known.shares.shape[1:]
     wide = min(30.0, (box.right - box.left - 52) / chunks)
     height, top = _rows(canvas, ranks, box, "Buffers", "by chunk; solid when complete", min(30.0, 1.5 * wide))

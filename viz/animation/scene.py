@@ -1,4 +1,4 @@
-"""The cluster in an animation: hosts, switches and links as the background, with moving messages on top."""
+"""The network in an animation: hosts, switches and links in the background, with moving messages on top."""
 
 from collections import Counter
 
@@ -24,7 +24,7 @@ LETTERS = {"memory": "RAM", "cpu": "CPU", "pcie": "PCIe", "nic": "NIC", "nvswitc
 
 
 class Scene:
-    """Draws a trace's cluster on a canvas, and moves the messages over it frame by frame."""
+    """Draws a trace's network on a canvas, and moves the messages over it frame by frame."""
 
     def __init__(self, canvas: Canvas, trace: Trace, layout: Layout, motion: Motion, phases: dict[str, str]) -> None:
         self._trace, self._layout, self._motion, self._phases = trace, layout, motion, phases
@@ -68,7 +68,7 @@ class Scene:
         self._numbers = [canvas.add_moving(canvas.text(0, 0, "", 9, align="center", bold=True)) for _ in range(NUMBERS)]
 
     def _add_marks(self, canvas: Canvas) -> list[Artist]:
-        """Return a cross on the failed rank, or lines between deadlocked ranks; hidden until the failure."""
+        """Return a cross on the failed rank, or dashed lines between deadlocked ranks; hidden until the failure."""
         if self._trace.failure is None:
             return []
         at = np.array([self._layout.positions[self._layout.hosts[rank]] for rank in self._trace.failure.ranks])
@@ -119,7 +119,7 @@ class Scene:
 
     @property
     def numbered(self) -> bool:
-        """Whether the largest dots are large enough to show the number of their chunk."""
+        """Whether the largest dots have room for the number of their chunk."""
         return bool(self._radii.max(initial=0.0) >= SMALLEST_NUMBERED)
 
     def show(self, frame: int) -> int:
@@ -170,7 +170,7 @@ class Scene:
                     )
 
     def _positions_apart(self, shown: Ints, frame: int) -> np.ndarray:
-        """Return the positions of the dots. A dot that would cover another moves back along its line."""
+        """Return the positions of the dots. Dots at the same place are moved back along their lines to be visible."""
         taken: Counter[tuple[int, int]] = Counter()
         positions = []
         for index in shown:

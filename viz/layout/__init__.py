@@ -1,1 +1,1 @@
-"""Positions of nodes and links in a picture."""
+"""Compute the positions of nodes and links in a drawing of a network."""

@@ -1,4 +1,4 @@
-"""Define points, lines and boxes of a picture, in pixels with y upwards, and the Layout that contains them."""
+"""Geometry of a drawing: points, lines, boxes, and the layout of a network. The y axis points upwards."""
 
 import re
 from collections import defaultdict
@@ -54,7 +54,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Layout:
-    """The position and symbol size of each node, and the line of each link direction."""
+    """The position and symbol radius of each node, and a separate line for each direction of a link."""
 
     positions: dict[str, Point]
     hosts: tuple[str, ...]  # node of each rank
@@ -150,9 +150,10 @@ ASIDE = 0.3  # bend around other nodes of a line outside rows, in inches
 
 
 def draw_lines(at: Mapping[str, Point], edges: Iterable[Edge], *, up: Iterable[str], in_rows: bool) -> dict[Edge, Line]:
-    """Return a line for each edge: straight, or bent around other nodes.
+    """Return the line of each edge. A straight line that would cross another node is bent around it.
 
-    In rows, bent lines are arcs below the row, or above it if they start at a node in ``up``.
+    If nodes are in rows, a bent line within a row is an arc below the row. The arc is above the row if the edge starts
+    at a node in ``up``.
 
     >>> at = {"a": (0.0, 0.0), "b": (1.0, 0.0), "c": (2.0, 0.0)}
     >>> lines = draw_lines(at, [("a", "b"), ("a", "c")], up=[], in_rows=True)
@@ -188,7 +189,7 @@ def _passed(at: Mapping[str, Point], a: str, b: str) -> int:
 
 
 def _ports(at: Mapping[str, Point], arcs: Iterable[Edge]) -> dict[Edge, tuple[float, float]]:
-    """Return the offsets of each arc's two ends from the centers of their nodes, so that arcs do not cross."""
+    """Return how far each arc's two ends are shifted horizontally from their nodes, so that arcs do not cross."""
     ends: dict[str, list[tuple[bool, float, Edge]]] = defaultdict(list)
     for a, b in arcs:
         length = at[b][0] - at[a][0]

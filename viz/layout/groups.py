@@ -1,8 +1,7 @@
-"""Group equivalent nodes of a large network so that its picture stays readable.
+"""Group equivalent nodes of a large network so that its drawing stays readable.
 
-Each machine becomes one node. Until no row is too wide, three rules then join nodes: hosts on the same switches,
-switches above the same nodes, and lowest switches below the same nodes. An edge between two groups counts the links
-that it stands for.
+First, each machine becomes one node. While a row is still too wide, three rules join nodes: hosts with the same
+neighbors, switches with the same lower neighbors, and lowest-tier switches with the same upper neighbors.
 """
 
 from collections import Counter, defaultdict
@@ -42,7 +41,7 @@ class GroupedNetwork:
 
 
 def group_nodes(graph: Graph, hosts: Sequence[str]) -> GroupedNetwork:
-    """Return a small network unchanged, and a large one with equivalent nodes grouped.
+    """Return the network with equivalent nodes grouped. A small network is returned without groups.
 
     >>> graph = nx.DiGraph()
     >>> for host in range(100):
@@ -73,7 +72,7 @@ def _machine(graph: Graph, node: str) -> str:
 
 
 def _join(graph: Graph, hosts: Sequence[str], of: dict[str, str]) -> dict[str, str]:
-    """Return the group of each node, after joining groups until no row is too wide."""
+    """Return the group of each node after joining equivalent groups, which stops when no row is too wide."""
     for _ in range(8):  # networks of more tiers stay wide
         for key in (_twins, _above_the_same, _below_the_same):
             network = _network(graph, hosts, of)
@@ -87,7 +86,7 @@ def _join(graph: Graph, hosts: Sequence[str], of: dict[str, str]) -> dict[str, s
 
 
 def _twins(network: GroupedNetwork) -> KeyOf:
-    """Return a function that gives hosts with the same neighbors the same key."""
+    """Return a function that maps hosts of one kind to equal keys if they have the same neighbors."""
     hosts = set(network.hosts)
     return lambda name: (
         (network.groups[name].kind, frozenset(network.graph[name])) if name in hosts and network.graph[name] else name
@@ -95,14 +94,14 @@ def _twins(network: GroupedNetwork) -> KeyOf:
 
 
 def _above_the_same(network: GroupedNetwork) -> KeyOf:
-    """Return a function that gives switches above the same groups the same key."""
+    """Return a function that maps switches of one tier to equal keys if they have the same lower neighbors."""
     hosts, tiers = set(network.hosts), find_tiers(network.graph, network.hosts)
     below = {name: frozenset(p for p in network.graph[name] if tiers[p] < tiers[name]) for name in network.groups}
     return lambda name: name if name in hosts or not below[name] else (tiers[name], below[name])
 
 
 def _below_the_same(network: GroupedNetwork) -> KeyOf:
-    """Return a function that gives lowest-tier switches below the same groups the same key."""
+    """Return a function that maps lowest-tier switches to equal keys if they have the same upper neighbors."""
     tiers = find_tiers(network.graph, network.hosts)
     above = {name: frozenset(p for p in network.graph[name] if tiers[p] > tiers[name]) for name in network.groups}
     return lambda name: (tiers[name], above[name]) if tiers[name] == 1 and above[name] else name
@@ -123,7 +122,7 @@ def _network(graph: Graph, hosts: Sequence[str], of: Mapping[str, str]) -> Group
 
 
 def _links(graph: Graph, of: Mapping[str, str]) -> Graph:
-    """Return the graph of groups. Each edge counts the links between its groups by medium and bandwidth."""
+    """Return the graph of groups. Each edge counts the links that it represents, by medium and bandwidth."""
     links: Graph = nx.DiGraph()
     for node, data in graph.nodes(data=True):  # a node that is drawn alone keeps its kind and tier
         attributes = {key: value for key, value in data.items() if key in ("kind", "tier") and of[node] == node}

@@ -1,10 +1,9 @@
-"""Place the hosts, switches and links of a trace's network.
+"""Choose a layout for a network, and place its hosts, switches and links.
 
-GPUs of machines stand in a row with their switches and CPUs above. Hosts of a torus stand in rows and columns. Ranks of
-this machine stand next to its memory. In other networks, hosts that are connected by one switch or by direct links form
-a circle, and hosts on two switches form two racks. More tiers of switches form rows with the ranks at the bottom, or an
-inner circle if switches of one tier are linked to each other. Positions follow from names and links only, without
-random numbers or iteration.
+GPU machines are drawn as rows of GPUs with switches and CPUs above. A torus is a grid. Ranks on this machine are drawn
+next to its memory. Hosts on one switch, or with direct links only, form a circle; hosts on two switches form two racks.
+If there are more switches, each tier is a row with the ranks at the bottom. One tier of switches that are linked to
+each other forms an inner circle. The same network always gets the same positions.
 """
 
 from collections.abc import Sequence
@@ -63,13 +62,13 @@ def used_routes(trace: Trace) -> list[tuple[str, ...]]:
 
 
 def idle_hosts(graph: Graph, hosts: tuple[str, ...]) -> list[str]:
-    """Return the hosts without a rank: nodes outside ``hosts`` with at most one neighbor."""
+    """Return the hosts that run no rank: nodes outside ``hosts`` with at most one neighbor."""
     leaves = (node for node in graph if node not in hosts and len(set(nx.all_neighbors(graph, node))) <= 1)
     return sorted(leaves, key=natural_order)
 
 
 def memory_edge(graph: Graph, hosts: tuple[str, ...]) -> Edge | None:
-    """Return the edge that every message crosses if the graph is ``this-machine``, else None."""
+    """Return the edge that represents the shared memory if the network is a single machine, otherwise None."""
     switches = [node for node in graph if node not in hosts]
     if len(switches) != 2:
         return None
@@ -86,14 +85,14 @@ def is_through_memory(trace: Trace) -> bool:
 
 @dataclass(frozen=True)
 class Placement:
-    """The kind of layout, and the position of each node."""
+    """The name of a layout, such as ``circle``, and the position of each node."""
 
     kind: str  # circle, star, memory, racks, grid or tiers
     at: dict[str, Point]
 
 
 def place_nodes(graph: Graph, hosts: Sequence[str]) -> Placement:
-    """Return the kind of layout and the positions of nodes; ``hosts`` are the nodes of the ranks, in order.
+    """Choose a layout for a network, and return its name and node positions. ``hosts`` has the node of each rank.
 
     >>> place_nodes(nx.DiGraph([("h0", "h1"), ("h1", "h0")]), ["h0", "h1"])
     Placement(kind='circle', at={'h0': (0.0, 0.5), 'h1': (1.0, 0.5)})
@@ -126,7 +125,7 @@ def find_tiers(graph: Graph, hosts: Sequence[str]) -> dict[str, int]:
 
 
 def _circle(names: Sequence[str], start: float | None = None) -> dict[str, Point]:
-    """Return positions clockwise on a circle, from the top or from angle ``start``. Two nodes are side by side."""
+    """Return positions on a circle, clockwise from angle ``start``. Default: the top; two nodes are side by side."""
     start = start if start is not None else pi if len(names) == 2 else -pi / 2
     angles = [start + 2 * pi * index / len(names) for index in range(len(names))]
     return {
@@ -163,7 +162,7 @@ def _racks(graph: Graph, hosts: list[str], switches: list[str]) -> dict[str, Poi
 
 
 def _rows(graph: Graph, hosts: list[str], tiers: dict[str, int]) -> dict[str, Point]:
-    """Return hosts in the lowest row, and each other node in a row by its tier, centered above its neighbors."""
+    """Return positions with hosts in the lowest row, and switches above it by tier and near their lower neighbors."""
     top = max(tiers.values()) or 1
     undirected = graph.to_undirected(as_view=True)
     at = {host: ((index + 0.5) / len(hosts), 1.0) for index, host in enumerate(hosts)}
@@ -197,7 +196,7 @@ def lay_out_memory(all_hosts: tuple[str, ...], hosts: tuple[str, ...], memory_ed
 
 
 def lay_out(trace: Trace, box: Box) -> Layout:
-    """Return the layout of a trace's cluster. The centers of its hosts are inside ``box``.
+    """Return the layout of a trace's network. The centers of all hosts are inside ``box``.
 
     >>> layout = lay_out(Trace("two ranks", "predicted", 2, 1.0), Box(0, 0, 100, 100))
     >>> {host: (float(x), float(y)) for host, (x, y) in layout.positions.items()}

@@ -1,8 +1,8 @@
-"""Lay out machines and tori.
+"""Lay out GPU machines and tori.
 
-Parts of machines stand in rows: NVSwitches below the GPUs; PCIe switches, CPUs, memory, NICs and the network above.
-Hosts of a torus stand in rows and columns, and the planes of a third dimension behind each other. Wrap-around links are
-arcs.
+The parts of machines are drawn in rows. NVSwitches are below the GPUs. PCIe switches, CPUs, memory, NICs and the
+network are above. A torus is a grid. If it has three dimensions, its planes are drawn behind each other. Wrap-around
+links are arcs.
 """
 
 import re
@@ -33,7 +33,10 @@ ROWS = {"nvswitch": 0, "gpu": 1, "host": 1, "pcie": 2, "cpu": 3, "memory": 4, "n
 
 
 def place_in_rows(graph: Graph, hosts: Sequence[str]) -> dict[str, Point]:
-    """Return the position of each node, in rows by kind. Hosts alone, or up to eight GPUs alone, form a circle."""
+    """Return the position of each node, with one row per kind of node.
+
+    If there are only hosts, or only GPUs and at most eight, they form a circle.
+    """
     kinds = {node: kind_of(graph, node, hosts) for node in graph}
     if set(kinds.values()) <= {"host"} or (set(kinds.values()) == {"gpu"} and len(graph) <= 8):
         return _circle(sorted(graph, key=natural_order))
@@ -58,7 +61,7 @@ def kind_of(graph: Graph, node: str, hosts: Sequence[str]) -> str:
 
 
 def _row(graph: Graph, row: list[str], y: float, placed: dict[str, Point]) -> dict[str, Point]:
-    """Return the positions of a row's nodes, each above the middle of its neighbors in ``placed``, without overlap."""
+    """Return the positions of a row's nodes, each near its neighbors in ``placed`` and without overlap."""
     wanted = {}
     for node in row:
         near = [placed[peer][0] for peer in nx.all_neighbors(graph, node) if peer in placed]
@@ -119,7 +122,7 @@ def part_kind(node: str) -> str | None:
 
 
 def _with_kinds(graph: Graph, nodes: Iterable[str]) -> Graph:
-    """Return the subgraph of ``nodes`` with their kinds, and each switch's tier: its distance in links to a NIC."""
+    """Return the subgraph of ``nodes`` with their kinds. A switch's tier is its distance to the nearest NIC."""
     shown: Graph = nx.DiGraph(graph.subgraph(nodes).edges)
     shown.add_nodes_from(nodes)
     nics = {node for node in shown if part_kind(node) == "nic"}
@@ -131,7 +134,7 @@ def _with_kinds(graph: Graph, nodes: Iterable[str]) -> Graph:
 
 
 def _without_arcs(graph: Graph, at: dict[str, Point], box: Box) -> Box:
-    """Return the box without the space that arcs need below the lowest row and above the highest row."""
+    """Return ``box`` without the space for arcs below the lowest row and above the highest row."""
     heights = {
         at[a][1]: _arc_height(at, a, b, part_kind(a) == "gpu") for a, b in graph.edges if _passes_others(at, a, b)
     }
@@ -147,9 +150,9 @@ def _passes_others(at: dict[str, Point], a: str, b: str) -> bool:
 
 
 def _arc_height(at: dict[str, Point], a: str, b: str, is_gpu: bool) -> float:
-    """Return the height in pixels of a link's arc past other nodes; negative (below) for GPUs, 0 without such nodes.
+    """Return the height in pixels of the arc that bends a link around nodes of its row; 0 if the link passes none.
 
-    The two directions of a link have different heights, so that both are visible.
+    The height is negative for GPUs, so their arcs are below the row. It differs between the two directions of a link.
     """
     if not _passes_others(at, a, b):
         return 0.0
@@ -196,7 +199,7 @@ def _find_seats(graph: Graph) -> dict[str, Seat]:
 
 
 def _shapes(size: int) -> Iterator[Shape]:
-    """Yield the two-dimensional shapes, then the three-dimensional shapes, of ``size`` hosts (more than four)."""
+    """Yield the possible shapes of a torus with ``size`` hosts, two-dimensional shapes first."""
     for planes in (planes for planes in range(1, size // 4 + 1) if size % planes == 0 and size > 4):
         plane = size // planes
         yield from ((planes, plane // width, width) for width in range(2, plane // 2 + 1) if plane % width == 0)
