@@ -1,8 +1,8 @@
-"""Draw a Trace as a player, animation, timeline or report, and a topology, sweep or step as a figure.
+"""Draw the trace of a run, a network topology, or results such as scaling curves.
 
-* ``draw`` picks the format from the file's suffix: ``write_player`` (.html), ``animate`` (.gif),
-  ``space_time_figure`` (.png, .svg, .pdf), ``write_perfetto`` (.perfetto.json).
-* Functions named ``..._figure`` return a matplotlib figure; ``write_figure`` writes it.
+* ``draw`` writes a trace in the format of the file's suffix. It calls ``write_player`` (.html), ``animate`` (.gif),
+  ``space_time_figure`` (.png, .svg, .pdf) or ``write_perfetto`` (.perfetto.json).
+* Functions named ``..._figure`` return a matplotlib figure, which ``write_figure`` saves.
 
 >>> import simcomm, viz
 >>> trace = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), nbytes="1 MiB")

@@ -20,10 +20,10 @@ BAND = 1.3  # the grey band: predictions off by less than this factor
 
 @dataclass(frozen=True)
 class Dots:
-    """Measured and predicted times in seconds of one family of systems in one panel, as lists of the same length.
+    """The measured and predicted times (seconds) of one family of systems, drawn in one panel.
 
-    ``measured_range`` has the lowest and highest time of each measurement, ``predicted_range`` the prediction
-    intervals. Both may be empty.
+    The lists have one entry per measurement. ``measured_range`` has the shortest and longest measured time, and
+    ``predicted_range`` the prediction interval. Both are optional.
     """
 
     panel: str
@@ -96,7 +96,7 @@ def _draw_panel(axes: Axes, panel: str, dots: Sequence[Dots], colors: dict[str, 
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Return two to six round times in seconds between ``low`` and ``high``; fewer if the range has fewer."""
+    """Return up to six round tick positions (seconds) between ``low`` and ``high``."""
     decades = range(floor(log10(low)), ceil(log10(high)) + 1)
     for text in ("1", "1 3", "1 2 5", "1 1.5 2 3 5 7", "1 1.5 2 2.5 3 3.5 4 4.5 5 5.5 6 6.5 7 7.5 8 8.5 9 9.5"):
         steps = [float(step) for step in text.split()]

@@ -10,7 +10,7 @@ from viz.layout.layout import is_through_memory
 
 
 def check_something_happens(trace: object) -> None:
-    """Raise InputError unless ``trace`` is a Trace of finite, non-zero length with a message, a span or a failure."""
+    """Raise InputError unless ``trace`` is a Trace that can be drawn: of finite, non-zero duration and not empty."""
     if not isinstance(trace, Trace):
         raise InputError(f"trace must be a Trace, such as simcomm.run returns, not {trace!r}")
     if not len(trace.messages) and not len(trace.spans) and trace.failure is None:
@@ -39,7 +39,10 @@ def format_clock(time: float, elapsed: float) -> str:
 
 
 def describe_trace(trace: Trace) -> str:
-    """Return one line: predicted or measured, ranks, bytes, messages, and the most common link bandwidth."""
+    """Return a summary in one line, such as ``predicted · 4 ranks · 1 MiB · 24 messages``.
+
+    The most common link bandwidth follows if it is finite.
+    """
     parts = [trace.kind, f"{trace.world_size} {'rank' if trace.world_size == 1 else 'ranks'}"]
     if nbytes := trace.facts.get("nbytes"):
         parts.append(format_size(nbytes))
@@ -52,7 +55,9 @@ def describe_trace(trace: Trace) -> str:
 
 
 def describe_failure(trace: Trace) -> str:
-    """Return text about a trace's program failure, with the line unless it is a deadlock. Return "" without a failure.
+    """Return a sentence about a trace's program failure, or "" if there is none.
+
+    The sentence names the line of the program if the line is known and the failure is not a deadlock.
 
     >>> from collectives.records.trace import ProgramFailure
     >>> describe_failure(Trace("x", "predicted", 2, 1.0, failure=ProgramFailure(0, 1, "my.py:9", "deadlock")))
@@ -69,12 +74,15 @@ def describe_failure(trace: Trace) -> str:
 
 
 def is_stuck_at_once(trace: Trace) -> bool:
-    """Return whether a deadlock happens before any message or span, so that ``elapsed`` is not a real time."""
+    """Return whether the ranks deadlock before any message or span, so that ``elapsed`` is meaningless."""
     return trace.failure is not None and bool(trace.failure.circle) and not (len(trace.messages) or len(trace.spans))
 
 
 def describe_busiest_link(trace: Trace) -> str:
-    """Return text with the links of highest utilization, and this utilization. Return "" if it is unknown or 0."""
+    """Return text that names the links with the highest utilization, such as ``busiest link: rank 0 → s0, 80 % ...``.
+
+    Return "" if every link is unused or of unlimited bandwidth.
+    """
     known = [link for link in trace.links if isfinite(link.bandwidth)]
     use = {(link.src, link.dst): link.nbytes / (link.could_carry(trace.elapsed) or inf) for link in known}
     top = min(max(use.values(), default=0.0), 1.0)

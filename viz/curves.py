@@ -25,9 +25,9 @@ End = tuple[float, str, str]  # height, words, color
 
 @dataclass(frozen=True)
 class Curve:
-    """The total samples/s and the scaling efficiency of a training run for each number of ranks.
+    """The throughput (samples/s) and scaling efficiency of a training run at each number of ranks.
 
-    None marks a run that never ends.
+    The entries of a run that never ends are None.
     """
 
     name: str
@@ -37,10 +37,11 @@ class Curve:
 
 
 def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure:
-    """Return a figure of throughput against the number of ranks, with a line of perfect scaling (``gid`` "ideal").
+    """Return a figure of throughput against the number of ranks, with a dashed line for perfect scaling.
 
-    If all curves are close to each other, the figure shows rates per rank, which separates the curves. Raise InputError
-    if there are no points or more than nine curves.
+    If the curves almost coincide, the figure shows throughput per rank instead, which makes their differences visible.
+    The matplotlib line of perfect scaling has the ``gid`` "ideal". Raise InputError if there are no points or more than
+    nine curves.
 
     >>> [line.get_gid() for line in scaling_figure("star", "", [Curve("ring", [2], [60.0], [0.9])]).axes[0].lines]
     ['ideal', 'ring']
@@ -77,7 +78,7 @@ def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure
 
 
 def _draw_lines(axes: Axes, points: Mapping[Points, str], ranks: Sequence[int], is_each: bool) -> list[End]:
-    """Draw the ideal line and the curves, in total or (``is_each``) per rank. Return their ends, labels and colors."""
+    """Draw the curves and the ideal line, in total or (``is_each``) per rank. Return their right ends with labels."""
     one_rank, ideal = _ideal(points)
     across = ranks if len(ranks) > 1 else [ranks[0] / 2, ranks[0] * 2]  # for one number, a level line on both sides
     of = ranks if len(ranks) > 1 else [ranks[0]] * 2
@@ -93,7 +94,7 @@ def _draw_lines(axes: Axes, points: Mapping[Points, str], ranks: Sequence[int], 
 
 
 def _are_close(points: Mapping[Points, str]) -> bool:
-    """Return whether there are several curves, and they look the same on an axis of total rates."""
+    """Return whether several curves almost coincide in a figure of total throughput."""
     rates: dict[int, list[float]] = {}
     for curve in points:
         for count, rate, _ in curve:
@@ -102,9 +103,10 @@ def _are_close(points: Mapping[Points, str]) -> bool:
 
 
 def _by_points(curves: Sequence[Curve]) -> dict[Points, str]:
-    """Return the name of each curve by its points (ranks, samples/s, efficiency), without runs that never end.
+    """Return a dict from a curve's points to its name. Runs that never end are omitted.
 
-    Curves with the same points share one entry, which lists all their names.
+    A point is a number of ranks, its samples/s and its efficiency. Curves with equal points share one entry, with all
+    names.
     """
     names_by_points: dict[Points, list[str]] = {}
     for curve in curves:
@@ -115,14 +117,14 @@ def _by_points(curves: Sequence[Curve]) -> dict[Points, str]:
 
 
 def _ideal(points: Mapping[Points, str]) -> tuple[float, str]:
-    """Return the highest one-rank rate, and the ideal line's label, which names a curve if one-rank rates differ."""
+    """Return the highest one-rank throughput and a label for it, which names the curve if the others are lower."""
     alone = {max(rate / share / ranks for ranks, rate, share in curve): name for curve, name in points.items()}
     most = max(alone)
     return most, IDEAL if min(alone) > SAME * most else f"{IDEAL} of {alone[most]}"
 
 
 def _spaced(ranks: Sequence[int]) -> list[int]:
-    """Return the numbers whose labels fit on a logarithmic axis, always including the last."""
+    """Return the numbers of ranks whose labels fit on a logarithmic axis, always including the largest."""
     spaced = [ranks[-1]]
     for each in reversed(ranks[:-1]):
         if spaced[-1] / each >= (ranks[-1] / ranks[0]) ** 0.06:
@@ -131,7 +133,7 @@ def _spaced(ranks: Sequence[int]) -> list[int]:
 
 
 def _apart(wanted: Sequence[float]) -> list[float]:
-    """Return the height of each label as a fraction of the axes: near its curve's end, without overlap."""
+    """Return the heights of labels (fractions of the axes), near the ends of their curves and without overlap."""
     heights, above = list(wanted), 2.0
     falling = sorted(range(len(wanted)), key=lambda index: -wanted[index])
     for index in falling:
@@ -148,7 +150,10 @@ WIDTHS, MARKER_SIZES = (3.4, 1.2), (8.0, 3.0)  # points, from the first to the l
 
 @dataclass(frozen=True)
 class SweepLine:
-    """One line of a sweep: its values as text, and their predicted seconds, or None for runs that never end."""
+    """One line of a sweep figure: the swept values as text, and the predicted time of each in seconds.
+
+    The time of a run that never ends is None.
+    """
 
     name: str
     values: Sequence[str]
@@ -156,9 +161,9 @@ class SweepLine:
 
 
 def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
-    """Return a figure of predicted seconds against the sweep's values, evenly spaced in their given order.
+    """Return a figure of predicted times against the swept values, which are evenly spaced in the given order.
 
-    Raise InputError if there are no times or more than 24 lines.
+    ``key`` labels the axis of the values. Raise InputError if there are no times or more than 24 lines.
 
     >>> len(sweep_figure("star", "hosts", [SweepLine("ring", ["2", "4"], [0.1, 0.2])]).axes[0].lines)
     1

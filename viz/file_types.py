@@ -20,10 +20,10 @@ PLAIN_TYPES = (".html", ".perfetto.json")  # written without matplotlib, except 
 
 
 def check_file(path: Path | str, what: str) -> Path:
-    """Return the path of an output file after checking that ``what`` can be written to it.
+    """Check that an output file can be written, and return its path. Call this before a long computation.
 
-    ``what`` is a key of ``FILE_TYPES``. Call this before long work. Raise InputError if the suffix is unsupported, the
-    file is not writable, or the file type requires matplotlib, which is not installed.
+    ``what`` is the kind of output, such as "a plot"; see ``FILE_TYPES``. Raise InputError if the kind does not support
+    the suffix, the file is not writable, or matplotlib is required but not installed.
 
     >>> check_file("film.avi", "an animation")
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""Plot candidates with their Pareto front: instance types by time and cost, meshes by rate and memory."""
+"""Plot candidates and their Pareto front: instance types by time and cost, device meshes by throughput and memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,10 @@ LINE_APART = 0.05  # least distance between two labels, as a fraction of the hei
 
 @dataclass(frozen=True)
 class Priced:
-    """A candidate with its time in hours and cost in dollars, each with an interval. ``kind`` selects its color."""
+    """A candidate instance type in ``money_figure``, with the low, middle and high estimate of its time and its cost.
+
+    ``kind``, such as the type of GPU, selects the color.
+    """
 
     label: str
     kind: str
@@ -29,7 +32,9 @@ class Priced:
 
 
 def money_figure(title: str, subtitle: str, candidates: Sequence[Priced], limits: tuple[float, float]) -> Figure:
-    """Return a figure of cost against time. ``limits`` are the deadline (hours) and the budget (dollars), or infinite.
+    """Return a figure of training cost against training time.
+
+    ``limits`` are the deadline in hours and the budget in dollars. Use infinity for no limit.
 
     >>> one = Priced("a box", "A100", (1.0, 2.0, 3.0), (4.0, 8.0, 12.0), is_front=True)
     >>> len(money_figure("a plan", "", [one], (10.0, float("inf"))).axes)
@@ -121,7 +126,10 @@ def _draw_legend(figure: Figure, colors: dict[str, str]) -> None:
 
 @dataclass(frozen=True)
 class MeshDots:
-    """The candidate meshes of one job. ``front`` has the indices of the meshes on the Pareto front."""
+    """The candidate device meshes of one panel in ``meshes_figure``, as lists with an entry per mesh.
+
+    ``front`` has the indices of the meshes on the Pareto front.
+    """
 
     title: str
     rates: Sequence[float]  # tokens/s
@@ -133,7 +141,9 @@ class MeshDots:
 
 
 def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
-    """Return a figure of memory against rate, one panel per job. Raise InputError if there are no meshes.
+    """Return a figure of throughput against memory per device, with one panel for each entry in ``jobs``.
+
+    Raise InputError if there are no meshes.
 
     >>> dots = MeshDots("8 x H100", [9e4, 8e4], [60.0, 30.0], ["zero3", "tensor"], ["zero3 8", "tp 8"], [0, 1], 80.0)
     >>> len(meshes_figure("llama", [dots]).axes)

@@ -1,4 +1,4 @@
-"""Draw the critical path as a strip, with the total time of each kind of segment below."""
+"""Draw a run's critical path as a colored bar over time, with the total time of each kind of segment below."""
 
 from collections.abc import Sequence
 
@@ -18,9 +18,7 @@ Row = tuple[str, str, float]  # name, color, seconds
 
 
 def path_figure(trace: Trace) -> Figure:
-    """Return a figure of the critical path: the strip, and a bar for each kind of segment.
-
-    Raise InputError for an empty trace.
+    """Return a figure of the critical path over time, with the total time of each kind of segment below.
 
     >>> import simcomm
     >>> trace = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), 1 << 20)
@@ -51,7 +49,7 @@ def path_figure(trace: Trace) -> Figure:
 
 
 def _name_parts(trace: Trace, parts: Sequence[PathStretch]) -> list[str]:
-    """Return the row name of each part. If there are more than six links, all but the longest five share one row."""
+    """Return the label of each segment. With more than six links, all but the five slowest share one label."""
     ranks = {host: f"rank {rank}" for rank, host in enumerate(trace.hosts)}
     spent: dict[str, float] = {}
     for part in parts:
@@ -68,7 +66,7 @@ def _name_parts(trace: Trace, parts: Sequence[PathStretch]) -> list[str]:
 
 
 def _rows(parts: Sequence[PathStretch], names: Sequence[str]) -> list[Row]:
-    """Return the name, color and seconds of each row: longest first, waiting last."""
+    """Return each row's name, color and total seconds, longest first. Waiting is the last row."""
     seconds: dict[str, float] = {}
     kinds: dict[str, str] = {}
     for part, name in zip(parts, names, strict=True):

@@ -1,9 +1,9 @@
-"""Write a Trace for Perfetto and chrome://tracing in the Trace Event Format: JSON with a list of events.
+"""Write a trace as a JSON file in the Trace Event Format, for Perfetto and chrome://tracing.
 
-Source of the format: Google, "Trace Event Format", 2016. A rank is a process. Slices of one track must nest, so
-overlapping slices of a rank get separate tracks. An arrow connects each send with its receive. Perfetto hangs on very
-many arrows and slices (github.com/google/perfetto, issues 3224 and 7296), so both are limited, and the file says what
-it leaves out. Times are rounded to nanoseconds, as in Perfetto.
+Source of the format: Google, "Trace Event Format", 2016. Each rank is a process. Slices of one track must nest, so
+overlapping slices of a rank are put on separate tracks. An arrow connects a send with its receive. The numbers of
+arrows and slices are limited, because Perfetto hangs if there are too many (github.com/google/perfetto, issues 3224 and
+7296). The file says how many are omitted. Times are rounded to nanoseconds, as in Perfetto.
 """
 
 import json
@@ -46,9 +46,9 @@ class EventSlice(NamedTuple):
 
 
 def write_perfetto(traces: Trace | Sequence[Trace], path: Path | str) -> None:
-    """Write one trace, or several traces one below the other, to a file for ui.perfetto.dev and chrome://tracing.
+    """Write a trace to a file for ui.perfetto.dev and chrome://tracing. Several traces appear one below the other.
 
-    Raise InputError for a suffix other than ``.perfetto.json`` and for an empty trace.
+    Raise InputError if the suffix is not ``.perfetto.json`` or a trace is empty.
 
     >>> from tempfile import TemporaryDirectory
     >>> from collectives import Message
@@ -74,7 +74,7 @@ def write_perfetto(traces: Trace | Sequence[Trace], path: Path | str) -> None:
 
 
 class _TraceEvents:
-    """Builds the events of one trace. ``numbers`` yields unique numbers for processes, tracks and arrows."""
+    """Builds the events of one trace. ``numbers`` yields unique IDs for processes, tracks and arrows."""
 
     def __init__(self, trace: Trace, prefix: str, numbers: Iterator[int]) -> None:
         self.trace, self.numbers, self.events = trace, numbers, list[Event]()
@@ -125,7 +125,7 @@ class _TraceEvents:
         self._add_tracks(receives, "receives", 300)
 
     def _choose_arrows(self, messages: Messages) -> dict[int, int]:
-        """Return an arrow number by message index. If there are too many, messages on the critical path come first."""
+        """Return an arrow ID by message index. If there are too many, messages on the critical path come first."""
         lasting = np.array([_ns(end) - _ns(begin) for begin, end in zip(messages.begin, messages.end, strict=True)])
         can = np.flatnonzero(lasting >= SHORTEST_ARROW).tolist()
         chosen = can
@@ -153,7 +153,7 @@ class _TraceEvents:
             self.events.append({**event, "tid": self.pid[rank]})
 
     def _add_tracks(self, slices: dict[int, list[EventSlice]], name: str, order: int) -> None:
-        """Add each rank's slices, on several tracks if they overlap."""
+        """Add the slices of each rank. Overlapping slices are put on separate tracks."""
         for rank, rank_slices in slices.items():
             track = assign_tracks([(piece.posted, piece.end) for piece in rank_slices])
             tids = [next(self.numbers) for _ in range(max(track) + 1)]
@@ -207,7 +207,7 @@ def assign_tracks(intervals: Iterable[tuple[int, int]]) -> list[int]:
 
 
 def _slice_events(piece: EventSlice, pid: int, tid: int) -> list[Event]:
-    """Return the events of a slice, of the wait before it, and of the arrow that begins or ends in it."""
+    """Return the events of a slice, including its wait and its end of a message arrow, if it has them."""
     place = {"pid": pid, "tid": tid}
     event: Event = {"ph": "X", "name": piece.name, "cat": piece.category, "ts": piece.begin / 1000}
     events = [{**event, "dur": (piece.end - piece.begin) / 1000, **place, "args": piece.args}]

@@ -1,4 +1,4 @@
-"""Render a command's answer as one HTML file: conclusions, pictures, player, and all numbers in collapsed tables."""
+"""Render the results of a command as one HTML report with conclusions, pictures, a player and tables."""
 
 import json
 from base64 import b64encode
@@ -29,10 +29,10 @@ _SIGNATURES = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"\xff\xd8\xff": "
 
 @dataclass(frozen=True, kw_only=True)
 class ReportParts:
-    """The parts of a report that the answer does not contain. ``tables`` is HTML.
+    """The parts of a report that are not in the command's results. Tables and the player are HTML.
 
-    ``player`` is a page from ``render_player``. The pictures in ``critical`` show the critical path, and those in
-    ``compared`` show predicted against measured times.
+    ``pictures`` maps captions to images or files. ``critical`` has pictures of the critical path, and ``compared`` has
+    pictures of predicted against measured times.
     """
 
     tables: str = ""
@@ -44,13 +44,13 @@ class ReportParts:
 
 
 def write_report(answer: Mapping[str, Any], parts: ReportParts, path: Path | str) -> None:
-    """Write the answer of ``predict``, ``run`` or ``compare`` as one self-contained HTML file.
+    """Write the results of ``predict``, ``run`` or ``compare`` as one self-contained HTML file.
 
-    The report shows, in this order: the question, the headline, the pictures, the bottleneck with the player,
-    predicted against measured, the scenario and the environment, and the collapsed tables.
+    ``answer`` is the result's ``to_dict()``. The report starts with the question, the headline and the conclusions.
+    Pictures, the bottleneck, the player and collapsed tables follow.
 
-    Raise InputError if the suffix is not ``.html``, the kind of the answer is unknown, or a picture is not a readable
-    PNG, GIF or JPEG.
+    Raise InputError if the suffix is not ``.html`` or ``.htm``, the kind of the answer is unknown, or a picture is not
+    a readable PNG, GIF or JPEG.
 
     >>> from tempfile import TemporaryDirectory
     >>> answer = {"kind": "prediction", "conclusions": ["Ring is faster."]}
@@ -64,7 +64,7 @@ def write_report(answer: Mapping[str, Any], parts: ReportParts, path: Path | str
 
 
 def render_report(answer: Mapping[str, Any], parts: ReportParts) -> str:
-    """Return the report as HTML text. Raise InputError for an unknown kind of answer or an unreadable picture."""
+    """Return the report as HTML. Raise InputError if the kind of the answer is unknown or a picture is not readable."""
     content = _content(answer, parts.headline) | vars(parts)
     for name in ("pictures", "critical", "compared"):
         content[name] = [(caption, _as_data_uri(caption, picture)) for caption, picture in content[name].items()]

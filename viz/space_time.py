@@ -1,4 +1,4 @@
-"""The space-time diagram of a trace: ranks from top to bottom, time from left to right."""
+"""A space-time diagram of a trace, with ranks from top to bottom and time from left to right."""
 
 from collections.abc import Sequence
 from textwrap import shorten, wrap
@@ -34,10 +34,10 @@ LINE = 125  # characters per line of small text
 
 
 def space_time_figure(trace: Trace) -> Figure:
-    """Return a figure with a line per message, from (sender, begin) to (receiver, end), and a bar per span.
+    """Return a space-time diagram with a line from sender to receiver for each message, and a bar for each span.
 
-    The figure of a training run shows its first four steps. If there are more than 20,000 messages, the figure shows an
-    even sample and says so. A PNG is 1500 pixels wide. Raise InputError for an empty trace.
+    A training run is shown until the end of its fourth step. If there are more than 20,000 messages, the figure shows
+    evenly spaced ones and says how many. A PNG is 1500 pixels wide. Raise InputError if the trace is empty.
 
     >>> import simcomm
     >>> trace = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), 1 << 20)
@@ -69,7 +69,7 @@ def space_time_figure(trace: Trace) -> Figure:
 
 
 def _mark_failure(axes: Axes, failure: ProgramFailure, until: float) -> None:
-    """Mark the rank of a failure with a cross, or write at each deadlocked rank which rank it waits for."""
+    """Mark a failed rank with a cross. In a deadlock, write next to each rank which rank it waits for."""
     at, cycle = min(failure.at, until), failure.circle
     offset, side = ((8, 0), "left") if at < until / 2 else ((-8, 0), "right")
     for rank, peer in zip(cycle, (*cycle[1:], *cycle[:1]), strict=True):
@@ -83,7 +83,7 @@ def _mark_failure(axes: Axes, failure: ProgramFailure, until: float) -> None:
 
 
 def _draw_spans(axes: Axes, spans: Spans, behind: bool) -> None:
-    """Draw a bar for each span in its rank's row, and a legend. Bars ``behind`` messages are paler."""
+    """Draw each span as a bar in its rank's row, and add a legend. Bars are paler if ``behind`` messages."""
     colors = phase_colors(list(dict.fromkeys(span.name for span in spans)))
     half = 0.32 if set(colors) - {"reduce"} else 0.1
     corners = [

@@ -1,4 +1,4 @@
-"""Colors and titles that all pictures share: dark on light, distinguishable with color blindness."""
+"""Colors, titles and axes that all pictures share. The colors are distinguishable with color blindness."""
 
 import colorsys
 from io import BytesIO
@@ -71,7 +71,7 @@ def text_color(background: str) -> str:
 
 
 def use_color(share: float) -> tuple[float, float, float]:
-    """Return the RGB color of a link with utilization ``share``, from 0 to 1."""
+    """Return the color of a link as RGB values from 0 to 1. ``share`` is the link's utilization from 0 to 1."""
     position = min(max(share, 0.0), 1.0) * (len(USE) - 1)
     low = min(int(position), len(USE) - 2)
     first, second, part = rgb(USE[low]), rgb(USE[low + 1]), position - low
@@ -141,7 +141,7 @@ def render_figure(figure: Figure, kind: str = "png") -> bytes:
 
 
 def write_figure(figure: Figure, path: Path | str) -> None:
-    """Write a figure as .png, .svg or .pdf, atomically. Raise InputError for another suffix.
+    """Write a matplotlib figure to a .png, .svg or .pdf file, atomically. Raise InputError if the suffix is different.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
-"""Draw a topology: machines with their parts, or hosts and switches, and the bandwidth of each link.
+"""Draw a network topology: machines with their parts, or hosts and switches, and the bandwidth of each link.
 
-The input is a networkx graph with ``bandwidth`` on edges and, optionally, ``medium`` on edges and ``kind`` and ``tier``
-on nodes. A large network is drawn as groups of equivalent nodes.
+The input is a networkx graph. Edges have a ``bandwidth`` and an optional ``medium``. Nodes have an optional ``kind``
+and ``tier``. In a large network, equivalent nodes are drawn as one.
 """
 
 import re
@@ -94,7 +94,7 @@ def topology_figure(graph: Graph, hosts: Sequence[str], title: str) -> Figure:
 
 
 def _with_memory(graph: Graph, hosts: Sequence[str]) -> Graph:
-    """Return the network. For ``this-machine``, one node replaces the two ends of the shared memory."""
+    """Return the network. In the network of a single machine, one node replaces the two ends of the shared memory."""
     ends = memory_edge(graph, tuple(hosts))
     if ends is None:
         return graph
@@ -106,7 +106,7 @@ def _with_memory(graph: Graph, hosts: Sequence[str]) -> Graph:
 
 
 def _subtitle(graph: Graph, hosts: Sequence[str], network: GroupedNetwork) -> str:
-    """Return the size of the network, and a note if the picture groups nodes."""
+    """Return text with the numbers of ranks, nodes and links, which says so if nodes are grouped."""
     ends = memory_edge(graph, tuple(hosts))
     if ends is not None:
         shared = graph.edges[ends].get("shared_bandwidth", inf)
@@ -135,7 +135,7 @@ def _arrange(network: GroupedNetwork) -> tuple[dict[str, Point], dict[Edge, Line
 
 
 def _extent(network: GroupedNetwork, kind: str, at: Mapping[str, Point]) -> tuple[float, float]:
-    """Return the width and height of a layout of this kind, in inches."""
+    """Return the width and height in inches for a layout of this ``kind``."""
     rows = Counter(y for _, y in at.values())
     widest = max(rows.values())
     if kind == "tiers":
@@ -151,7 +151,7 @@ def _extent(network: GroupedNetwork, kind: str, at: Mapping[str, Point]) -> tupl
 
 
 def _least_gap(at: Mapping[str, Point], axis: int) -> float:
-    """Return the smallest distance along one axis between two nodes with the same position on the other axis."""
+    """Return the smallest distance between neighbors in a row (axis 0) or in a column (axis 1)."""
     lines: dict[float, list[float]] = {}
     for place in at.values():
         lines.setdefault(round(place[1 - axis], 9), []).append(place[axis])
@@ -179,7 +179,7 @@ def _draw_frames(axes: Axes, at: Mapping[str, Point], lines: Mapping[Edge, Line]
 
 
 def _sorts(network: GroupedNetwork) -> list[Sort]:
-    """Return the label, the color and the bytes/s of each kind of link, fastest first."""
+    """Return the label, color and total bytes/s of each different kind of link, fastest first."""
     sorts = {}
     for _, _, data in network.graph.edges(data=True):
         cables: Mapping[Cable, int] = data["cables"]
@@ -196,7 +196,7 @@ def _cables_words(cables: Mapping[Cable, int]) -> str:
 
 
 def _line_width(bandwidth: float, every: Sequence[float]) -> float:
-    """Return a line's width in points. The lowest bandwidth has 1.2, and each doubling adds up to 1.2; at most 5."""
+    """Return a line's width in points: 1.2 for the lowest bandwidth, growing with each doubling up to 5."""
     known = [each for each in every if each < inf]
     if bandwidth == inf or not known or max(known) == min(known):
         return 1.2
@@ -268,7 +268,7 @@ def _draw_box(axes: Axes, group: NodeGroup, x: float, y: float) -> None:
 
 
 def ranges(ranks: Sequence[int]) -> str:
-    """Return ranks as text. More than two ranges become the first rank, the last rank and the number of ranks.
+    """Return ranks as text. More than two ranges are shortened to the first rank, the last rank and the count.
 
     >>> ranges([0, 1, 2, 3]), ranges([0, 2]), ranges([0, 2, 4, 6])
     ('0–3', '0, 2', '0 … 6, 4 in all')
@@ -281,7 +281,7 @@ def ranges(ranks: Sequence[int]) -> str:
 
 
 def _short_name(node: str, kind: str) -> str:
-    """Return the label of a node: ``0`` for ``n0.pcie0``, "" for memory, the name for hosts and switches."""
+    """Return the label of a node: only the number of a machine part, "" for memory, and otherwise the name."""
     match = PART.fullmatch(node)
     return "" if match and kind == "memory" else match[2] if match else node
 

@@ -1,6 +1,6 @@
-"""Draw a waterfall of a training step: one bar per what-if, divided into phases.
+"""Draw training steps as bars that are divided into phases, with one bar for each what-if scenario.
 
-If the scenario has no training, each bar is the time of one collective.
+If the scenario has no training, each bar is the duration of a collective.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,10 @@ CHARACTER = 0.0125  # width of a character, as a share of the longest bar
 
 @dataclass(frozen=True)
 class Bar:
-    """A step or a collective as a bar: its phases in order and its total, in seconds. The total of a hang is None.
+    """The duration of a training step or a collective, divided into its phases; all in seconds.
 
-    The total and each part are separate medians over steps, so the parts may not add up exactly to the total.
+    ``seconds`` is the total, or None if the run hangs. It may differ from the sum of ``parts``, because the total and
+    each phase are separate medians over steps.
     """
 
     group: str  # the cluster or the what-if
@@ -34,7 +35,7 @@ class Bar:
 
 
 def waterfall_figure(title: str, subtitle: str, bars: Sequence[Bar]) -> Figure:
-    """Return a figure with one row per bar. Raise InputError unless there are 1 to 40 bars.
+    """Return a figure with one horizontal bar per row. Raise InputError unless there are 1 to 40 bars.
 
     >>> len(waterfall_figure("step", "", [Bar("here", "ring", {"sync": 1.0}, 1.0)]).axes)
     1
@@ -81,7 +82,7 @@ def _draw_bar(axes: Axes, row: float, bar: Bar, colors: Mapping[str, str], longe
 
 
 def _draw_groups(axes: Axes, rows: Sequence[float], bars: Sequence[Bar]) -> None:
-    """Write each bar's name to its left, and each group's name once, further left."""
+    """Write the name of each bar to its left, and the name of each group once, further left."""
     place = axes.get_yaxis_transform()
     is_alone = len({bar.name for bar in bars}) == 1
     for group in dict.fromkeys(bar.group for bar in bars):
