@@ -16,18 +16,17 @@ CALLS_BEFORE = 2  # number of preceding calls to show
 
 
 def describe(posted: Posted) -> str:
-    """Return an operation as text, with the phase that issued it, such as "in backward"."""
+    """Return an operation as text, such as "all_reduce([4] float32, sum) in backward"."""
     inside = f" in {posted.caller_name}" if posted.caller_name and posted.caller_name not in posted.what else ""
     return posted.what + inside
 
 
 def operation_name(text: str) -> str:
-    """Return the name of an operation without its arguments, such as "recv"."""
     return text.partition("(")[0]
 
 
 def awaited_post(rank: Rank) -> Posted | None:
-    """Return the operation that a rank waits for; None if it waits for a store key, a clock or an exit."""
+    """Return the operation that a rank waits for; None if it waits for anything else, such as a store key."""
     pending = rank.waiting.of if rank.waiting is not None else None
     return pending if isinstance(pending, Posted) else None
 
@@ -91,7 +90,7 @@ class ExtraCall(NamedTuple):
 
 
 def find_extra_call(group: VirtualGroup) -> ExtraCall | None:
-    """Return the first call that only some ranks make, at lines that the other ranks never reach; None if unclear."""
+    """Return the first call that only some ranks make, at lines that no other rank reaches, or None if unclear."""
     histories = {rank: group.callers[place] for rank, place in group.places.items() if group.callers[place]}
     if len(histories) < 2:
         return None
@@ -158,7 +157,7 @@ DIFFERENT_ORDER = Trait("order", "ranks are at different lines", ORDER)
 
 
 def report_collective_mismatch(collective: Collective) -> ProgramFinding:
-    """Return a finding with the first property that differs between the ranks' calls, and the line of each rank."""
+    """Return a finding that says how the ranks' calls of a collective differ, with the line of each rank."""
     calls, group = list(collective.calls.values()), collective.group
     unlike = (trait for trait in TRAITS if len({trait.of(call.likeness) for call in calls}) > 1)
     trait = next(unlike, SPLITS)
@@ -177,7 +176,7 @@ def report_collective_mismatch(collective: Collective) -> ProgramFinding:
 
 
 def _call_locations(calls: list[Posted]) -> list[FindingPlace]:
-    """Return the line of each call. If all ranks call at the same line, return the callers' lines that differ."""
+    """Return the line of each call. If the line is the same on all ranks, return where their call stacks differ."""
     is_shared = len({call.site for call in calls}) == 1
     together: dict[tuple[str, CallSite], list[Posted]] = {}
     for call in calls:

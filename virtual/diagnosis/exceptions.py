@@ -104,7 +104,7 @@ def _own_advice(rank: Rank, error: BaseException) -> str:
 
 
 def find_unreduced(ddp: DistributedDataParallel, known: Iterable[torch.Tensor]) -> list[str]:
-    """Return the names of the module's trainable parameters that are not in ``known`` or ``parameters_to_ignore``."""
+    """Return the names of a DDP module's trainable parameters that are neither in ``known`` nor ignored by DDP."""
     ids = set(map(id, known))
     ignored: set[str] = getattr(ddp, "parameters_to_ignore", set())
     return [

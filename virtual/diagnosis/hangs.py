@@ -43,7 +43,7 @@ def find_mismatched_groups(job: RankJob) -> ProgramFinding | None:
 
 
 def find_missing_groups(job: RankJob) -> ProgramFinding | None:
-    """Return a finding for the first group that only some ranks created. Call this after all ranks have exited."""
+    """Return a finding for a process group that some ranks never created. Call this after all ranks have exited."""
     fewest = min((len(rank.made_groups) for rank in job.ranks), default=0)
     creators = [rank for rank in job.ranks if len(rank.made_groups) > fewest]
     if not creators:
@@ -69,7 +69,7 @@ EQUAL_MESSAGES = "match the number of sends and receives; do these ranks have di
 
 
 def find_nccl_queue_block(job: RankJob) -> ProgramFinding | None:
-    """Return a finding for an operation queued behind another one, because an NCCL communicator runs calls in order."""
+    """Return a finding for an operation that cannot start, because NCCL runs a communicator's calls in order."""
     pending = [work.posted for rank in job.ranks for work in rank.unwaited.values()]
     posts = [*pending, *filter(None, map(awaited_post, job.ranks))]
     blocked = [(post, post.behind) for post in posts if post.behind is not None]
@@ -97,7 +97,7 @@ def find_nccl_queue_block(job: RankJob) -> ProgramFinding | None:
 
 
 def find_unmatched_message(job: RankJob) -> ProgramFinding | None:
-    """Return a finding for a message whose peer has exited, such as a surplus message or one to a wrong peer."""
+    """Return a finding for a send or receive that can never complete, because the peer has exited."""
     ended = {rank.number for rank in job.ranks if rank.state is State.DONE}
     pending = [(rank, post) for rank in job.ranks if (post := awaited_post(rank)) is not None and post.way != "calls"]
     lost = [(rank, post) for rank, post in pending if post.awaits and ended.issuperset(post.awaits)]
@@ -147,7 +147,7 @@ ACROSS_COLLECTIVE = "call both send and recv before the collective, or both afte
 
 
 def find_wait_cycle(job: RankJob) -> ProgramFinding | None:
-    """Return a finding for ranks that wait for themselves or each other, with all ranks that wait for these ranks."""
+    """Return a finding for ranks that wait for themselves, or for each other in a cycle."""
     by_number = {rank.number: rank for rank in job.ranks if rank.waiting is not None}
     on_itself = [number for number, rank in by_number.items() if number in awaited_ranks(rank)]
     if on_itself:

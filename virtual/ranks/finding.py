@@ -1,4 +1,4 @@
-"""Findings describe errors in programs: the location of each rank, the ranks that it waits for, and a fix."""
+"""Findings: errors in a program, with the location of each rank, the ranks that it waits for, and a fix."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -36,14 +36,14 @@ def format_ranks(numbers: Iterable[int]) -> str:
 
 
 def say_wait(numbers: Iterable[int]) -> str:
-    """Return ranks followed by "wait" or "waits", such as "rank 3 waits"."""
+    """Return text such as "rank 3 waits" or "ranks 0-2 wait"."""
     unique_numbers = set(numbers)
     return f"{format_ranks(unique_numbers)} wait{'s' if len(unique_numbers) == 1 else ''}"
 
 
 @dataclass(frozen=True)
 class FindingPlace:
-    """The ranks at one line of the program, their operation, and for each rank the ranks that it waits for."""
+    """Ranks at the same line of the program, with their operation and the ranks that each of them waits for."""
 
     ranks: tuple[int, ...]
     what: str
@@ -80,7 +80,7 @@ class FindingPlace:
 
 
 def group_places(entries: Iterable[tuple[int, str, CallSite | None]]) -> tuple[FindingPlace, ...]:
-    """Return one place per text and line. If all lines are equal, more than ``MOST_PLACES`` texts share one place."""
+    """Group ranks by text and line. More than ``MOST_PLACES`` texts at one line are summarized in one place."""
     together: dict[tuple[str, CallSite | None], list[int]] = {}
     for number, text, site in entries:
         together.setdefault((text, site), []).append(number)
@@ -95,7 +95,7 @@ def group_places(entries: Iterable[tuple[int, str, CallSite | None]]) -> tuple[F
 
 @dataclass(frozen=True)
 class ProgramFinding:
-    """A mistake in the program. In ``circle``, each rank waits for the next one, and the last for the first."""
+    """An error in the program. Each rank in ``circle`` waits for the next one, and the last for the first."""
 
     kind: str  # such as "deadlock", "collective mismatch" or "shape"; docs/reference/checks.md lists all kinds
     title: str  # a sentence

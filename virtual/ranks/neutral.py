@@ -6,7 +6,7 @@ import torch
 
 
 class Neutral:
-    """A context in which tensor operations bypass the ranks' modes and are not counted.
+    """A context in which tensor operations bypass the ranks' torch modes, so they are not counted as compute.
 
     In inference mode, writes do not change the version counters of tensors, as with a real backend.
     """

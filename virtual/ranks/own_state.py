@@ -48,8 +48,8 @@ class OwnState:
 class Belongings:
     """Saves and restores the process-wide state of ranks.
 
-    Each rank imports its own modules of the packages in ``owned`` and ``OWNED``, and of all packages in the program's
-    folder or on PYTHONPATH, except installed ones.
+    Each rank imports its own copy of the modules in the program's folder or on PYTHONPATH, and of the packages in
+    ``owned`` and ``OWNED``. All other installed packages are shared.
     """
 
     def __init__(self, folder: str, owned: frozenset[str] = frozenset()) -> None:

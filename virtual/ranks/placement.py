@@ -1,7 +1,7 @@
-"""Track the device of each tensor. All data is in CPU memory; a mark on a tensor's storage names its device.
+"""Track the device that each tensor would be on. All data is in CPU memory.
 
-Tensors that torch creates for the program, or from marked tensors, are marked. Tensors that torch creates for itself,
-such as gradients, are not marked: their device is unknown.
+A tensor's storage has an attribute with its GPU number or ``ON_CPU``. Tensors that torch creates for itself, such as
+gradients, do not have the attribute: their device is unknown.
 """
 
 import os
@@ -38,7 +38,7 @@ def mark_place(tensor: torch.Tensor, place: int) -> None:
 
 
 def find_common_place(tensors: Sequence[torch.Tensor]) -> int | None:
-    """Return the device of an operator's result: a GPU if any input is on a GPU; None if the device is unknown."""
+    """Return the GPU of the first input on a GPU. Return ON_CPU if all inputs are on the CPU, otherwise None."""
     places = [find_place(tensor) for tensor in tensors]
     on_gpu = [place for place in places if place is not None and place != ON_CPU]
     if on_gpu:
@@ -54,7 +54,6 @@ class Placement:
 
     @property
     def _chosen(self) -> dict[str, Any]:
-        """The calling rank's ``extra``; a new dict for a thread that does not belong to a rank."""
         rank = self.world.me()
         return {} if rank is None else rank.extra
 
@@ -99,7 +98,7 @@ class Placement:
         return ON_CPU if device is None else self.number(device)
 
     def hardware(self, number: int) -> tuple[int, str]:
-        """Return a GPU's machine, and its entry in CUDA_VISIBLE_DEVICES. Default: ``number``, its index on the rank."""
+        """Return a GPU's machine, and its entry in CUDA_VISIBLE_DEVICES or, if there is none, ``number`` as text."""
         rank = self.world.me()
         machine = 0 if rank is None else max(0, rank.number) // self.per_node
         visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]

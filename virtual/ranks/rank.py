@@ -14,10 +14,10 @@ from virtual.ranks.sites import NOWHERE, CallSite
 
 @dataclass(slots=True)
 class Launches:
-    """Operators launched between two synchronizations of a rank's host and device. Times are in seconds.
+    """Operators that a rank's host has launched and its device executes. Times are in seconds.
 
-    If the device is free at time c and the host starts at time h, the device is done at max(c + ``device``, h +
-    ``lead``), and the host at h + ``host``.
+    If the host starts at time h and the device is free at time c, the host is done at h + ``host``, and the device at
+    max(c + ``device``, h + ``lead``).
 
     >>> done = Launches()
     >>> done.add(5.0, 2.0); done.add(5.0, 1.0); done
@@ -76,7 +76,7 @@ class PastCall(NamedTuple):
 
 @dataclass(eq=False)
 class RankJob:
-    """Ranks that the command, or one spawn of the program, started together. Groups and stores belong to one job."""
+    """Ranks that were started together, by the command or by one spawn of the program. They share groups and stores."""
 
     number: int  # 0: started by the command
     ranks: list["Rank"] = field(default_factory=list)
@@ -95,10 +95,10 @@ class RankJob:
 
 @dataclass(eq=False, repr=False)
 class Rank:
-    """One virtual rank: its thread, its clocks, its posted operations and its waits.
+    """A virtual rank: its thread, its clocks, its posted operations and its waits.
 
-    ``clock`` is the rank's time in seconds since the start of the run. While the rank computes, it is ahead of the
-    simulation's time. If the rank uses a virtual device, ``clock`` is the device's time, and ``host`` the program's.
+    ``clock`` is the rank's time in seconds since the start of the run. It is ahead of the simulation while the rank
+    computes. If the rank has a virtual GPU, ``clock`` is the GPU's time, and ``host`` is the time of the program.
     """
 
     number: int  # in its job; -1: the program that starts ranks

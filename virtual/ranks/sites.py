@@ -26,7 +26,7 @@ def find_installed() -> tuple[str, ...]:
 
 
 def find_torch() -> Path:
-    """Return torch's folder without importing it, or a folder that does not exist if torch is not installed."""
+    """Return torch's folder without importing torch. If torch is not installed, the folder does not exist."""
     spec = PathFinder.find_spec("torch")  # the command line's finder raises for a torch that is not installed
     return Path(spec.origin).parent if spec is not None and spec.origin is not None else OURS / "torch"
 
@@ -114,7 +114,7 @@ def find_site(frame: FrameType | None = None) -> CallSite:
 
 
 def find_asked() -> tuple[tuple[CallSite, ...], str, bool]:
-    """Return the program's call stack, the name of the called function, and whether the program called it directly."""
+    """Return the program's call stack, the function that it called, and whether it called torch.distributed itself."""
     stack: tuple[CallSite, ...] = (NOWHERE,)
     called, is_programs = None, True
     for frame in walk_frames():
@@ -130,14 +130,14 @@ def find_asked() -> tuple[tuple[CallSite, ...], str, bool]:
 
 
 def find_caller(through: Iterable[str]) -> str:
-    """Return the file of the innermost frame outside of Ringlab. Frames in files named in ``through`` are skipped."""
+    """Return the file of the innermost frame outside of ``virtual``, skipping files with a name in ``through``."""
     files = (frame.f_code.co_filename for frame in walk_frames())
     callers = (file for file in files if not file.startswith(_OURS) and file.rpartition(os.sep)[2] not in through)
     return next(callers, "<none>")
 
 
 def is_asked_by_program(through: Iterable[str] = PASSED_THROUGH, or_tests: bool = False) -> bool:
-    """Return whether the user's program, or one of torch's test classes if ``or_tests``, made the call itself."""
+    """Return whether the user's program made the call itself. If ``or_tests``, torch's test classes count too."""
     caller = find_caller(through)
     return is_users(caller) or (or_tests and caller.startswith(OF_TORCHS_TESTS))
 

@@ -1,4 +1,4 @@
-"""Finish operations at once, for recorded runs. ``virtual.timing.live`` simulates their times instead."""
+"""Complete operations without simulating their times. ``virtual.timing.live`` simulates them."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ Act = Callable[[], object]
 
 
 class CallTiming:
-    """Finishes an operation when all its ranks have reached it. A replay of the recording determines the times."""
+    """Completes an operation as soon as all its ranks have reached it. A later replay determines the times."""
 
     has_time = False
 
@@ -28,7 +28,7 @@ class CallTiming:
         return False
 
     def span(self, rank: int, name: str, begin: float, end: float) -> None:
-        """Ignore the activity of a rank from ``begin`` to ``end`` seconds."""
+        """Ignore what a rank does between two times. Live timing records this in its trace."""
 
     def new_key(self) -> int:
         self._keys += 1

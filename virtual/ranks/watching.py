@@ -52,7 +52,7 @@ EVENTS = (
 class Watcher:
     """Finds one kind of error. A subclass has a method for each event in ``EVENTS`` that it needs.
 
-    The text ``{ranks}`` in the title of a finding is replaced by the ranks of the finding.
+    In the title of a finding, ``{ranks}`` stands for the ranks that have the error.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Watcher:
         self._times = Counter[Any]()
 
     def gather(self, key: Any, member: Any, value: Any, size: int) -> dict[Any, Any] | None:
-        """Store a member's value under a key. Return all members' values once ``size`` are stored, and None before."""
+        """Store a member's value under ``key``. Return all ``size`` members' values once they are stored, else None."""
         values = self._gathered.setdefault(key, {})
         values[member] = value
         return self._gathered.pop(key) if len(values) == size else None
@@ -73,11 +73,11 @@ class Watcher:
         return self._times[key]
 
     def find(self, kind: str, title: str, rank: Rank, site: CallSite | None, advice: str) -> None:
-        """Add a rank to the finding with this kind, title, advice and line, which is reported once for all ranks."""
+        """Report an error of one rank. Equal errors of several ranks become one finding."""
         self._ranks.setdefault((rank.job.number, kind, title, advice, site), set()).add(rank.number)
 
     def compare(self, kind: str, title: str, places: Iterable[tuple[Rank, str, CallSite | None]], advice: str) -> None:
-        """Add a finding for several ranks, each with a text and a line."""
+        """Report an error of several ranks as one finding. ``places`` has a text and a line for each rank."""
         entries = [*places]
         title = title.replace("{ranks}", format_ranks(rank.number for rank, *_ in entries))
         grouped = group_places((rank.number, text, site) for rank, text, site in entries)
@@ -96,7 +96,7 @@ class Watcher:
 
 
 def nobody(*arguments: Any) -> None:
-    """Ignore an event that no watcher receives."""
+    """Do nothing. This function receives the events for which there is no watcher."""
 
 
 class Watchers:

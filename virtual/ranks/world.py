@@ -1,4 +1,4 @@
-"""All virtual ranks, their calendar, and the run token: one rank runs until it waits, then another rank continues."""
+"""The virtual ranks of a run, which take turns: the rank with the run token runs until it has to wait."""
 
 import os
 import sys
@@ -43,7 +43,7 @@ class Computing:
         """Advance the rank's clock by its compute time since the last ``charge`` or ``forget``."""
 
     def forget(self, rank: Rank) -> None:
-        """Exclude the time since the last ``charge`` or ``forget`` from the clock, because Ringlab itself used it."""
+        """Exclude the time since the last ``charge`` or ``forget``, because Ringlab used it, not the program."""
 
     def counting(self, rank: Rank) -> AbstractContextManager[object]:
         """Return a context manager in which a rank's operations are counted. This base class counts nothing."""
@@ -51,10 +51,10 @@ class Computing:
 
 
 class VirtualWorld:
-    """All ranks of a run. Only the rank that holds the run token executes; the threads of all others sleep on a lock.
+    """All ranks of a run. Only the rank that holds the run token runs; the threads of all other ranks are blocked.
 
-    A rank runs until it has to wait. Its thread then runs events until some rank can continue, and wakes that rank. No
-    two threads run at once, so there are no races, and ranks run in the order of virtual time.
+    When the rank has to wait, its thread runs events until some rank can continue, and passes the token to that rank.
+    So there are no data races, and ranks run in the order of virtual time.
     """
 
     def __init__(
@@ -184,20 +184,20 @@ class VirtualWorld:
             rank.waiting = None
 
     def refuse_threads(self, rank: Rank) -> None:
-        """End the run if the caller is not the rank's main thread, which may wait for this thread forever."""
+        """Reject the program if the caller is not the rank's main thread, which may wait for the caller forever."""
         if current_thread() is not rank.thread:
             self._refusal = f"{find_site()}: {NO_THREADS}"
             self._is_over.set()
             raise Stopped
 
     def give_way(self, rank: Rank) -> None:
-        """In a run without a calendar, let other ranks run before a polling rank continues."""
+        """Let other ranks run before a polling rank continues. This is for runs without simulated time."""
         self.check(rank)
         self._make_ready(rank)
         self._yield_token(rank)
 
     def poke(self, *ranks: Rank) -> None:
-        """Wake the ranks whose conditions hold."""
+        """Wake each of the ranks if the condition that it waits for has become true."""
         for rank in ranks:
             if rank.state is State.WAITING and rank.is_ready is not None and rank.is_ready():
                 self._make_ready(rank)
@@ -223,7 +223,7 @@ class VirtualWorld:
                     self._make_ready(rank)
 
     def _at_a_standstill(self) -> bool:
-        """End one wait that has a timeout, otherwise report the newest hanging job. Return whether any was found."""
+        """End one wait that has a timeout, or else report a hanging job. Return False if there is neither."""
         for rank in self.ranks:
             if rank.state is State.WAITING and rank.waiting is not None and rank.waiting.gives_up:
                 self._make_ready(rank)

@@ -1,4 +1,4 @@
-"""The watchers of a run, in order of their dependencies."""
+"""Create the watchers of a run, and collect their findings."""
 
 from virtual.diagnosis.hangs import find_mismatched_groups, find_missing_groups
 from virtual.ranks.finding import ProgramFinding
@@ -37,7 +37,7 @@ class Grouping(Watcher):
 
 
 def watch_program(fake: bool, strict: bool) -> Watchers:
-    """Return the watchers of a run. ``strict`` adds errors that may be intended; ``fake`` omits watchers of values."""
+    """Return the watchers of a run. ``strict`` also reports what may be intended. ``fake`` omits checks of values."""
     clocks, logs = Clocks(), OptimizerLogs()
     bonds = Bonds(logs)
     of_calls = (clocks, FileRaces(clocks), Grouping())
@@ -47,7 +47,7 @@ def watch_program(fake: bool, strict: bool) -> Watchers:
 
 
 def tell_silent(watchers: Watchers, job: RankJob) -> list[ProgramFinding]:
-    """Return the findings for a job's errors that did not stop it, such as unequal replicas."""
+    """End a job's checks, and return findings for errors that did not stop the job, such as unequal replicas."""
     if job.finding is None:
         watchers.ended(job)
     elif job.finding.kind == "exception":

@@ -72,7 +72,7 @@ class ProgramObserver:
         before(torch, "save", self._save)
 
     def tell(self, event: str, *arguments: Any) -> None:
-        """Notify the watchers of the calling rank's event. Ignore threads that do not belong to a rank."""
+        """Notify the watchers of an event on the calling rank. Threads that do not belong to a rank are ignored."""
         rank, pass_on = self.world.me(), getattr(self.world.watch, event)
         if pass_on is not nobody and rank is not None and rank.number >= 0 and rank.job.finding is None:
             self.world.computing.charge(rank)
@@ -81,7 +81,7 @@ class ProgramObserver:
             self.world.computing.forget(rank)
 
     def _before(self, owner: Any, name: str, act: Call | str) -> None:
-        """Call ``act`` before each call of a function, with the same arguments. A string names an event."""
+        """Before each call of a function, call ``act`` with the same arguments, or send watchers the event ``act``."""
         first = (lambda subject, *_, **__: self.tell(act, subject)) if isinstance(act, str) else act
 
         def around(original: Call, *arguments: Any, **named: Any) -> Any:
@@ -91,7 +91,7 @@ class ProgramObserver:
         self._replaced.wrap(owner, name, around)
 
     def _after(self, owner: Any, name: str, act: Call | str) -> None:
-        """Call ``act`` after each call of a function, with its result and arguments. A string names an event."""
+        """After each call of a function, call ``act`` with its result and arguments, or send the event ``act``."""
         last = (lambda _, subject, *__, **___: self.tell(act, subject)) if isinstance(act, str) else act
 
         def around(original: Call, *arguments: Any, **named: Any) -> Any:
@@ -178,7 +178,7 @@ class ProgramObserver:
     # -- optimizers
 
     def _stepping(self, optimizer: Any, args: Any, named: Any) -> tuple[Any, Any] | None:
-        """Notify the watchers of a step. With a closure, return new arguments whose closure notifies the watchers."""
+        """Notify the watchers of a step. If the step has a closure, return arguments whose closure notifies them."""
         rank = self.world.me()
         if rank is None:
             return None

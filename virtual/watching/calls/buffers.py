@@ -38,7 +38,7 @@ class Content(NamedTuple):
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the tensor has not been written since it was recorded. Writes elsewhere in its storage are fine."""
+        """Whether the program has not written to the tensor since it was recorded."""
         if self.version == self.tensor._version:
             return True
         return self.checksum is not None and self.checksum == Content.of(self.tensor).checksum
@@ -75,7 +75,7 @@ class InFlight(Watcher):
             self.find("buffer in use", title, posted.rank, posted.site, OWN_BUFFERS)
 
     def _look_for_doubles(self, posted: Any) -> None:
-        """Report an all_gather whose outputs are all the same tensor. A list with only some repeats may be intended."""
+        """Report an all_gather if all its outputs are the same tensor. Some equal outputs may be intended."""
         outputs = [tensors[0] for tensors in posted.exchange.outputs]
         if not outputs or not is_plain(outputs[0]) or not outputs[0].numel():
             return
@@ -132,7 +132,7 @@ class InFlight(Watcher):
 
 
 def is_watched(posted: Any) -> bool:
-    """Return whether writes to the tensors are checked. Blocking messages and data that may arrive early are exempt."""
+    """Return whether writes to the operation's tensors are errors while the operation is pending."""
     if posted.way != "calls":
         return posted.caller_name not in ("send", "recv")  # they return after the message has arrived
     exchange = posted.exchange

@@ -17,10 +17,7 @@ NOTHING: Clock = np.zeros(0, np.int64)  # the clock of a rank without events
 
 
 class Clocks(Watcher):
-    """The ranks' vector clocks. A clock counts, for each rank, the observed events that its owner can know of.
-
-    Clocks are immutable and shared; a rank that learns of more events gets a new clock.
-    """
+    """The ranks' vector clocks, as immutable arrays. A clock counts, for each rank, the events that happened before."""
 
     def __init__(self) -> None:
         super().__init__()

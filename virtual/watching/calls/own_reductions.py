@@ -1,7 +1,7 @@
-"""Track sums that a program builds from messages: which ranks' data each sum contains, and how often.
+"""Check hand-written reductions: which ranks' data each sum that is built from messages contains, and how often.
 
 Each tensor that is sent, received or added is a sum of contributions. A contribution is a rank's own tensor, identified
-by a sample of its values. A tensor is recognized by its memory or, if it is a copy, by its values.
+by a sample of its values. A tensor is recognized by its address or, if it is a copy, by its values.
 """
 
 from collections import Counter
@@ -93,7 +93,7 @@ class OwnReductions(Watcher):
     # -- additions
 
     def adding(self, rank: Rank, tensors: Sequence[Any]) -> None:
-        """Compute the contributions of the sum of two tensors, if one of the tensors comes from messages."""
+        """Find the contributions to the sum of two tensors that are about to be added, if one comes from messages."""
         self._adding.pop(rank, None)
         if rank not in self._sums or not all(map(_is_followed, tensors)):
             return
@@ -166,7 +166,7 @@ class OwnReductions(Watcher):
         return self._times[(rank,)] > MOST_SUMS
 
     def _look(self, rank: Rank, tensor: torch.Tensor) -> tuple[OwnSum | None, Parts | None]:
-        """Return the known sum that a tensor holds, and the tensor's contributions. Either is None if it is unknown."""
+        """Return the known sum that a tensor holds, and the tensor's contributions. Each is None if unknown."""
         sample = take_sample(tensor)
         values, sums = sample.tobytes(), self._sums.get(rank)
         if sums is not None:

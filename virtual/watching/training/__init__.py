@@ -1,1 +1,1 @@
-"""Find errors in training: gradients, parameters, states and data that should be equal on ranks, or should differ."""
+"""Find training errors: gradients, parameters, optimizer states or data that are wrongly equal or unequal on ranks."""

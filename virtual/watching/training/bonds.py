@@ -1,4 +1,4 @@
-"""Find bonds between the replicas of a parameter on several ranks, whose gradients are reduced together."""
+"""Find the replicas of each parameter on several ranks, whose gradients must be reduced together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ MOST_FORGOTTEN = 0.5  # share of an optimizer's parameters that may be forgotten
 
 @dataclass(eq=False)
 class Bond:
-    """The replicas of one parameter, one on each rank of a group. If ``by_ddp``, DDP reduces their gradients."""
+    """The replicas of one parameter, one on each rank of a group. ``by_ddp`` means that DDP reduces their gradients."""
 
     parameters: dict[Rank, torch.Tensor]
     by_ddp: bool = False
@@ -27,7 +27,7 @@ class Bond:
 
 
 class Bonds(Watcher):
-    """Creates bonds when DDP wraps a module, and when the program itself reduces gradients."""
+    """Finds replicas: parameters in modules that DDP wraps, and parameters whose gradients the program reduces."""
 
     def __init__(self, logs: OptimizerLogs) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Bonds(Watcher):
         self._hooked.pop(rank, None)
 
     def posted(self, posted: Any) -> None:
-        """If a gradient hook posts an all_reduce during backward, record the parameters whose gradients it reduces."""
+        """Record the parameters whose gradients an all_reduce reduces, if a gradient hook calls it during backward."""
         if posted.rank in self._hooked and posted.is_programs and posted.way == "calls" and posted.tensors:
             is_backward = torch._C._current_graph_task_id() != -1
             if is_backward and posted.exchange.collective == "all_reduce":
@@ -80,7 +80,7 @@ class Bonds(Watcher):
                     self.tie({call.rank: parameter for call, parameter in zip(calls, parameters, strict=True)})
 
     def _untie_local(self, collective: Any) -> None:
-        """Remove the bonds of DDP modules whose hook reduces over only a part of the group, as in post-local SGD."""
+        """Remove the bonds of DDP modules whose hook reduces over only some of the ranks, as in post-local SGD."""
         part = set(collective.group.ranks)
         for call in collective.calls.values():
             for ddp in self.modules.get(call.rank, ()) if call.caller_name == "backward" else ():
@@ -89,7 +89,7 @@ class Bonds(Watcher):
                         self._of.get(call.rank, WeakIdKeyDictionary()).pop(parameter, None)
 
     def find_reduced(self, rank: Rank, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return the parameters whose gradients ``tensor`` contains: one parameter, all of an optimizer, or none."""
+        """Return the parameters whose gradients are in ``tensor``: one, all of an optimizer, or none."""
         hooked = self._hooked.get(rank)
         if hooked is not None and hooked.numel() == tensor.numel():
             return [hooked]
@@ -106,7 +106,7 @@ class Bonds(Watcher):
         return []
 
     def tie(self, parameters: dict[Rank, torch.Tensor], by_ddp: bool = False) -> Bond:
-        """Return the bond of the parameters. Create the bond if they have none."""
+        """Return the bond between the parameters, which is created if necessary."""
         first_rank, first = next(iter(parameters.items()))
         known = self.of(first_rank, first)
         if known is not None:
@@ -117,7 +117,7 @@ class Bonds(Watcher):
         return bond
 
     def tie_forgotten(self, logs: Sequence[OptimizerLog]) -> None:
-        """If most parameters of an optimizer have bonds, create bonds for the others that have equal initial values."""
+        """If most of an optimizer's parameters have bonds, bond the others with equal initial values on all ranks."""
         first = logs[0]
         bonds = [self.of(first.rank, parameter) for parameter in first.parameters]
         group = {log.rank for log in logs}
@@ -131,14 +131,14 @@ class Bonds(Watcher):
             self._tie_if_equal(logs, place, bool(drawn))
 
     def tie_mixed(self, logs: Sequence[OptimizerLog]) -> None:
-        """Create bonds for parameters with equal initial values, once messages have combined the ranks' gradients."""
+        """Bond parameters with equal initial values. Call this if messages have combined the gradients of ranks."""
         for place, shape in enumerate(parameter.shape for parameter in logs[0].parameters):
             alike = [log.parameters[place] for log in logs if place < len(log.parameters)]
             if len(alike) == len(logs) and all(parameter.shape == shape for parameter in alike):
                 self._tie_if_equal(logs, place)
 
     def _tie_if_equal(self, logs: Sequence[OptimizerLog], place: int, is_drawn: bool = True) -> None:
-        """Create a bond if a parameter's initial values are equal. ``is_drawn`` rejects constants such as zeros."""
+        """Bond a parameter if its initial values are equal on all ranks and, if ``is_drawn``, not constant."""
         if logs[0].parameters[place] in self.missed:
             return
         first_samples = [log.first_sample(place) for log in logs]

@@ -1,4 +1,4 @@
-"""Compare samplers, which must split the data, and inputs that must be equal on ranks."""
+"""Check that samplers split the data between ranks, and that inputs of tensor-parallel ranks are equal."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +56,7 @@ OWN_PLACE = "pass rank=dist.get_rank(), or omit both rank and num_replicas"
 
 @dataclass(eq=False)
 class SamplerLog:
-    """A rank's sampler: the line that created it, and the epochs (``learnt``) that training has used."""
+    """A rank's sampler: the line that created it, and the epochs for which training has used it (``learnt``)."""
 
     site: CallSite
     number: int  # among the samplers of its rank, from 1

@@ -209,10 +209,10 @@ class Gradients(Watcher):
     def _factors(
         self, rank: Rank, now: Backward, parameters: list[torch.Tensor], bonds: list[Bond]
     ) -> tuple[list[tuple[float, float]], CallSite | None, int]:
-        """Return two factors per parameter, the line of the reduction, and its number of ranks.
+        """Return how each parameter's gradient was scaled, the line of the reduction, and its number of ranks.
 
-        The first factor is the ratio of the gradient that the step uses to the sum of all ranks' gradients. The second
-        is the part of the first factor that was applied after the reduction.
+        Each parameter has two factors. The first is the ratio of the gradient in the step to the sum of all ranks'
+        gradients. The second is the part of this ratio that was applied after the reduction.
         """
         assert now.scale is not None
         factors: list[tuple[float, float]] = []
@@ -265,7 +265,6 @@ class Gradients(Watcher):
 
 
 def _samples(call: Any) -> list[Values]:
-    """Return a sample of each gradient in the flat tensor of an all_reduce."""
     sizes = [parameter.numel() for parameter in call.reduces or ()]
     return [take_sample(part, FEW) for part in call.tensors[0].detach().reshape(-1).split(sizes)] if sizes else []
 

@@ -21,7 +21,7 @@ MOST_LEFT_OUT = 0.5  # share of a module's parameters; if more are in no optimiz
 
 
 class Idleness(Watcher):
-    """Finds ranks that train alone, optimizers whose parameters have no gradients, and parameters in no optimizer."""
+    """Finds ranks that train alone, optimizers that step without gradients, and parameters in no optimizer."""
 
     def __init__(self, logs: OptimizerLogs, bonds: Bonds) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ _RANKS = WeakIdKeyDictionary()  # by parameter; () if it is not sharded
 
 
 def find_shard_ranks(parameter: torch.Tensor) -> tuple[int, ...]:
-    """Return the ranks that hold the shards of an FSDP1 parameter, otherwise (). The first call for a model is slow."""
+    """Return the ranks that hold the shards of an FSDP1 parameter; () if it has none. The first call is slow."""
     if not getattr(parameter, "_fsdp_flattened", False):
         return ()
     if parameter not in _RANKS:
@@ -64,7 +64,7 @@ class OptimizerLog:
         return self.rank.job.number, self.number
 
     def first_sample(self, place: int) -> Values | None:
-        """Return a parameter's sample before the first step; None for a shard, or if that step was not logged."""
+        """Return a parameter's sample before the first step. Return None for a shard or if that step was not logged."""
         return self.steps[0].before[place] if 0 in self.steps else None
 
     @property
@@ -121,7 +121,7 @@ class OptimizerLogs(Watcher):
         yield from self.logs.get(rank, {}).values()
 
     def are_watched(self, rank: Rank) -> bool:
-        """Return whether watchers check the next step of any of the rank's optimizers."""
+        """Return whether the next step of any of the rank's optimizers will be checked."""
         return any(log.is_watched(log.count) for log in self.of_rank(rank))
 
     def made_optimizer(self, rank: Rank, optimizer: Any) -> None:

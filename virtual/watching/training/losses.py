@@ -54,7 +54,7 @@ def read_loss_scale(roots: tuple[Any, ...]) -> LossScale | None:
 
 
 def _find_reduction(roots: tuple[Any, ...]) -> tuple[Any, float, bool] | None:
-    """Return the autograd function that reduces samples to a loss, the factor after it, and whether it is a mean."""
+    """Return the autograd function that averages or sums the loss, the factor after it, and whether it averages."""
     if len(roots) != 1:
         return None
     function, factor = roots[0].grad_fn, 1.0
@@ -96,9 +96,9 @@ def _read_scale(name: str, function: Any) -> float | None:
 
 
 class ReducedLosses(Watcher):
-    """Finds losses that ranks reduce in place before backward. Autograd ignores such a reduction.
+    """Finds losses that ranks all_reduce in place before backward. Autograd ignores such a reduction.
 
-    An input of a custom ``torch.autograd.Function`` may be reduced in place, because its backward defines the gradient.
+    Inputs of a custom ``torch.autograd.Function`` are exempt, because its backward defines their gradients.
     """
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ OF_FSDP_1 = "call clip_grad_norm_ of the FSDP module, which computes the norm ov
 
 
 class ShardFactors(Watcher):
-    """Compares the factors that ranks apply to the gradients of their shards between backward and step."""
+    """Finds ranks that scale the gradients of their shards by different factors between backward and step."""
 
     def __init__(self, logs: OptimizerLogs) -> None:
         super().__init__()

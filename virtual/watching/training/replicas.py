@@ -91,7 +91,7 @@ class Replicas(Watcher):
             self._compare(peers, step, is_after=True)
 
     def _peers(self, log: OptimizerLog) -> list[OptimizerLog]:
-        """Return the logs of ranks that share this log's parameters or hold their shards; empty if some are missing."""
+        """Return the logs of the same optimizer on all ranks that share its parameters; empty if one is missing."""
         bonds, known = self._bonds(log), self._known_peers.get(log)
         if known is not None and known[0] == len(bonds):
             return known[1]
@@ -164,7 +164,7 @@ class Replicas(Watcher):
                 self._tell("skipped step", title, most, [f"made {log.count} steps"] * len(most), self._together(most))
 
     def failed(self, job: RankJob) -> None:
-        """Compare parameters of ranks with equal step counts, because a difference may have caused the exception."""
+        """After an exception, look for parameters that differ between ranks, which may have caused the exception."""
         logs = [log for rank in job.ranks for log in self.logs.of_rank(rank)]
         for key in {log.key for log in logs} - self._silent:
             mine = [log for log in logs if log.key == key]
@@ -200,7 +200,7 @@ class Replicas(Watcher):
 
 
 def name_parameter(parameter: torch.Tensor, wrapped: Iterable[Any]) -> str:
-    """Return a parameter's longest name in the ``wrapped`` DDP modules, else in any module; its shape if unnamed."""
+    """Return a parameter's name in a DDP module or else in any module. Return its shape if it has no name."""
     names = [name for ddp in wrapped for name, candidate in ddp.module.named_parameters() if candidate is parameter]
     if not names:
         modules = [candidate for candidate in gc.get_objects() if issubclass(type(candidate), torch.nn.Module)]
@@ -235,7 +235,7 @@ def _was_changed(bond: Bond, log: OptimizerLog, step: int) -> bool:
 
 
 def show_difference(name: str, samples: list[Values]) -> list[str]:
-    """Return each sample's value at the first difference, as text.
+    """Return a text for each sample, with its value at the first position where the samples differ.
 
     >>> show_difference("w", [np.array([1.0, 2.0]), np.array([1.0, 2.5])])
     ['first difference: w has 2', 'first difference: w has 2.5']
