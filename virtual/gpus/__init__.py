@@ -1,1 +1,1 @@
-"""Run programs that ask for CUDA on the CPU. A rank's clock is the time of its compute stream; its host runs ahead."""
+"""Run CUDA programs on the CPU. Each rank has a clock for its GPU, and one for its host, which may run ahead."""

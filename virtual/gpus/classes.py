@@ -1,4 +1,4 @@
-"""Make torch's classes with a device argument use the CPU in place of CUDA."""
+"""Make torch's classes that take a device, such as DDP and GradScaler, use the CPU in place of a CUDA device."""
 
 import os
 import sys
@@ -131,7 +131,7 @@ def _init_mesh(placement: Placement, original: Call, self: Any, device_type: Any
 
 
 def _tell_type(mesh: Any) -> str:
-    """Return "cpu" if torch itself asks or the program created the mesh on the CPU, otherwise "cuda"."""
+    """Return a mesh's device type: "cpu" for torch itself and for the program's CPU meshes, otherwise "cuda"."""
     return "cpu" if mesh.is_of_cpu or is_asked_by_torch(sys._getframe(1)) else "cuda"
 
 

@@ -15,12 +15,12 @@ from virtual.ranks.world import VirtualWorld
 
 
 def answering(value: Any = None) -> Callable[..., Any]:
-    """Return a new function that returns ``value``; dynamo rejects one function under two names."""
+    """Return a new function that always returns ``value``, because dynamo rejects one function under two names."""
     return lambda *args, **named: value
 
 
 class VirtualEvent:
-    """A CUDA event. Its time is when the device finishes the work launched before ``record``."""
+    """A CUDA event. Its time is when the GPU has finished all work that was launched before ``record``."""
 
     now: Callable[[], float]  # device time in seconds
 
@@ -112,7 +112,7 @@ class VirtualDevices:
 
     @contextlib.contextmanager
     def within(self, device: Any) -> Iterator[None]:
-        """Return a context in which ``device`` is the rank's current GPU. None or a negative number changes nothing."""
+        """Make ``device`` the rank's current GPU in a ``with`` block. None or a negative number changes nothing."""
         before = self.placement.use()
         self.placement.choose(before if device is None else device)
         try:

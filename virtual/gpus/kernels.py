@@ -1,4 +1,4 @@
-"""Kernels that torch has for GPUs only, computed on the CPU: SyncBatchNorm, and attention on DTensors.
+"""CPU versions of kernels that torch has only for GPUs: SyncBatchNorm, and attention on DTensors.
 
 The ``batch_norm_...`` functions replace the operators that ``torch.nn.modules._functions.SyncBatchNorm`` calls.
 """
@@ -86,7 +86,7 @@ def batch_norm_elemt(
 def batch_norm_backward_reduce(
     gradient: Tensor, data: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor | None, *wanted: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return per-channel sums of the gradient and of gradient times centered data, and weight and bias gradients."""
+    """Return per-channel sums of ``gradient`` and ``gradient * (data - mean)``, and weight and bias gradients."""
     places = _over_channels(data)
     total = gradient.sum(places, dtype=mean.dtype)
     weighted = (gradient * (data - _as_channels(mean, data))).sum(places, dtype=mean.dtype)
@@ -104,7 +104,7 @@ def batch_norm_backward_elemt(
     weighted: Tensor,
     counts: Tensor,
 ) -> Tensor:
-    """Return the gradient of the data. ``total`` and ``weighted`` are sums over all ranks."""
+    """Return the gradient with respect to ``data``. ``total`` and ``weighted`` are summed over all ranks."""
     count = counts.sum()
     slope = _as_channels(inverse.square() * weighted / count, data)
     input_gradient = gradient - _as_channels(total / count, data) - (data - _as_channels(mean, data)) * slope
@@ -117,13 +117,13 @@ BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.d
 
 
 def shard_attention() -> None:
-    """Make DTensor shard the CPU's attention kernel like GPU kernels: by samples or by heads."""
+    """Let DTensor shard attention on the CPU as it does on GPUs: by samples or by heads."""
     register_sharding(FORWARD)(lambda *args, attn_mask=None, scale=None: _allow(3, 2, attn_mask))
     register_sharding(BACKWARD)(lambda *args, attn_mask=None, scale=None: _allow(6, 3, attn_mask))
 
 
 def _allow(inputs: int, outputs: int, mask: Any) -> list[tuple[list[Any], list[Any]]]:
-    """Return the possible placements of the results, each with the placements of the inputs.
+    """Return the allowed placements: pairs of output placements and input placements.
 
     A mask stays replicated, so a dimension (samples or heads) in which the mask varies is not sharded.
     """

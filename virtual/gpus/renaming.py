@@ -52,7 +52,7 @@ def _communicates(file: str) -> bool:
 
 
 def is_asked_by_torch(frame: FrameType) -> bool:
-    """Return whether a frame belongs to a torch module. torch itself sees all tensors on the CPU."""
+    """Return whether a frame is in a module of torch or of ``virtual``, which see all tensors on the CPU."""
     return _is_of_torch(frame.f_code.co_filename)
 
 
@@ -96,11 +96,11 @@ class CudaOnCpu(TorchFunctionMode):
         return result
 
     def _place_of_new(self, frame: FrameType) -> int | None:
-        """Return the default device for a new tensor; None for a tensor that torch creates to communicate."""
+        """Return the default device for a new tensor, or None if torch.distributed creates the tensor."""
         return None if _communicates(frame.f_code.co_filename) else self.placement.default()
 
     def _place_of(self, device: Any, frame: FrameType) -> int | None:
-        """Return the requested device; None if torch requests the CPU, because torch sees every tensor on the CPU."""
+        """Return the requested device, or None if torch itself requests the CPU, where it sees all tensors."""
         if to_cpu(device) is not device or type(device) is int:
             return self.placement.number(device)
         return None if is_asked_by_torch(frame) else ON_CPU

@@ -1,4 +1,4 @@
-"""Starts the server process, requests runs from it, and forwards the output of the programs."""
+"""Start the server process, request runs from it, and forward the output of the programs."""
 
 import json
 import os
@@ -36,14 +36,13 @@ Show = Callable[[str, str], object]
 
 
 def show_on_own(stream: str, text: str) -> None:
-    """Write a program's output to the same stream of this process."""
     file = sys.stdout if stream == "stdout" else sys.stderr
     file.write(text)
     file.flush()
 
 
 class VirtualHost:
-    """Runs programs on virtual ranks, each in its own process. ``preloaded`` modules are imported once for all runs."""
+    """Runs programs on virtual ranks, each program in a new process that has already imported ``preloaded`` modules."""
 
     def __init__(self, preloaded: Sequence[str] = ()) -> None:
         self._preloaded = list(preloaded)
@@ -76,10 +75,10 @@ class VirtualHost:
             self._server.wait()
 
     def run(self, options: VirtualOptions, *, timeout: float = 600.0, show: Show = show_on_own) -> Finished:
-        """Run a program and return its result. ``show(stream, text)`` receives its output.
+        """Run a program and return its result. ``show(stream, text)`` is called with each piece of its output.
 
-        Raises InputError if the program is rejected. Raises RunFailed if the run takes longer than ``timeout`` seconds,
-        or if its process crashes or exits without a result.
+        Raise InputError if the program is rejected. Raise RunFailed if the run takes longer than ``timeout`` seconds,
+        crashes, or exits without a result.
         """
         if select.select([self._control], [], [], 0)[0]:  # a program has ended the server
             self.close()
@@ -110,7 +109,7 @@ class VirtualHost:
 
 
 class _HostedRun:
-    """Follows one run from the request to its exit. ``why`` explains why Ringlab rejected or stopped the run."""
+    """Follows a run from its request to its exit. ``why`` is its message if it was rejected, failed or timed out."""
 
     def __init__(self, control: socket.socket, folder: Path, deadline: float, show: Show) -> None:
         self._control, self._deadline, self._show = control, deadline, show
@@ -153,7 +152,7 @@ class _HostedRun:
         return status
 
     def _hear(self, until: float) -> int | None:
-        """Return the server's next number: the run's process ID, then its exit status; None after ``until``."""
+        """Return the next number from the server: the run's process ID, then its exit status; None on timeout."""
         if not select.select([self._control], [], [], max(0.0, until - time.monotonic()))[0]:
             return None
         message = self._control.recv(NUMBER)

@@ -1,6 +1,6 @@
-"""Run without data: tensors are FakeTensors, and functional collectives are posted with shapes only.
+"""Run without data: tensors are FakeTensors, and functional collectives use only their shapes.
 
-Values that torch itself needs stay real: mesh ranks, pickled objects, sampler orders and loaded batches.
+Values that torch itself needs stay real: ranks in meshes, pickled objects, sampler orders and loaded batches.
 """
 
 from collections.abc import Callable
@@ -66,7 +66,7 @@ NO_VALUES = (
 
 
 class RankFakeMode(FakeTensorMode):
-    """The FakeTensorMode of a rank. A program that reads a float value gets nan."""
+    """The FakeTensorMode of a rank. Reading an unknown float returns nan. Other unknown values raise RuntimeError."""
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
@@ -102,7 +102,7 @@ class RankFakeMode(FakeTensorMode):
 
 
 def install_fake_tensors(world: VirtualWorld, replaced: Replaced, gpu: bool) -> None:
-    """Make torch keep the values that it needs, and exclude DTensor's shape propagation from compute time."""
+    """Let torch use real tensors where it needs values, and exclude DTensor's shape propagation from compute time."""
     if gpu:  # one kernel on a GPU, but ten operators on a CPU
         replaced.put(functional, "rms_norm", _as_one_kernel)
     tried = "_propagate_tensor_meta_non_cached"
@@ -138,7 +138,7 @@ def _refuse() -> NoReturn:
 
 @lru_cache(maxsize=1024)
 def _changes_values_alone(func: Any) -> bool:
-    """Return whether an operator only changes lists of tensors in place, which has no effect without data."""
+    """Return whether an operator only changes lists of tensors in place, so that it can be skipped without data."""
     schema = func._schema
     return bool(schema.name.startswith("aten::_foreach_") and not schema.returns)
 

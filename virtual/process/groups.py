@@ -114,7 +114,7 @@ class GroupMaker:
         group_desc: str | None = None,
         backend: Any = None,
     ) -> Any:
-        """Create the caller's group as ``split_group`` does. Ranks outside a group do not create it."""
+        """Create the group that contains the caller, in place of ``torch.distributed.split_group``."""
         if not split_ranks:
             raise ValueError("split_ranks cannot be None or empty")
         if not c10d._get_default_group().bound_device_id:
@@ -130,7 +130,7 @@ class GroupMaker:
         return dist.GroupMember.NON_GROUP_MEMBER
 
     def _meet(self, url: Any, rank: int = -1, world_size: int = -1, **_: Any) -> Iterator[tuple[Any, int, int]]:
-        """Yield the store, rank and world size for ``init_process_group``. Each call of a rank uses a new store."""
+        """Yield a new store, the rank and the world size for ``init_process_group``, as torch's ``rendezvous`` does."""
         caller = self.world.caller()
         caller.meetings += 1
         number = int(os.environ.get("RANK", rank)) if rank < 0 else rank
@@ -153,7 +153,7 @@ class GroupMaker:
 
 
 def _take_number(rank: Rank, number: int) -> None:
-    """Swap numbers with the rank that has ``number``, because the processes of ranks may start in any order."""
+    """Swap numbers with the rank that has ``number``, because processes may start in any order of ranks."""
     ranks = rank.job.ranks
     if 0 <= rank.number < len(ranks) and 0 <= number < len(ranks) and not ranks[number].meetings:
         other = ranks[number]
@@ -162,7 +162,7 @@ def _take_number(rank: Rank, number: int) -> None:
 
 
 def _init_mesh(original: Callable[..., None], self: Any, *args: Any, **named: Any) -> None:
-    """Add the thread's ID to a mesh's hash, so that ranks share no entries of torch's caches."""
+    """Make a mesh's hash different on each rank, so that ranks share no entries of torch's caches."""
     original(self, *args, **named)
     self._thread_id, self._hash = get_ident(), None
 

@@ -59,7 +59,7 @@ def _start_thread(world: VirtualWorld, rank: Rank, original: Call, thread: threa
 
 
 def _submit(rank: Rank, original: Call, pool: Any, fn: Call, /, *args: Any, **named: Any) -> Any:
-    """Run ``fn`` in the calling thread if it saves a checkpoint, because saving communicates; otherwise in the pool."""
+    """Submit ``fn`` to a thread pool, but run it in the calling thread if it saves a checkpoint, which communicates."""
     if not is_called_within(OF_CHECKPOINTS):
         return original(pool, fn, *args, **named)
     future = Future[Any]()

@@ -6,7 +6,7 @@ from virtual.ranks.world import VirtualWorld
 
 
 class RankedOutput:
-    """Replaces ``sys.stdout`` or ``sys.stderr``. Only the methods that write differ from those of the original file."""
+    """Replaces ``sys.stdout`` or ``sys.stderr``: prefixes each line with its rank, and forwards all other calls."""
 
     def __init__(self, file: TextIO, world: VirtualWorld, name: str) -> None:
         self._file, self._world, self._key = file, world, f"unfinished line of {name}"

@@ -13,7 +13,7 @@ from collectives.errors import InputError
 
 @dataclass(frozen=True)
 class UserProgram:
-    """A script, or a module if ``is_module``, and its arguments."""
+    """A Python script or, if ``is_module``, a module, with its command-line arguments."""
 
     name: str
     arguments: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class UserProgram:
 
     @property
     def folder(self) -> str:
-        """The folder that contains the program's own modules, which is the script's folder or the working directory."""
+        """The folder of the program's own modules: the script's folder, or the working directory if it is a module."""
         return str(Path.cwd() if self.is_module else self.path.parent)
 
     @property

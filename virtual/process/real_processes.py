@@ -22,7 +22,7 @@ NO_LAUNCHER = (
 
 
 def install_real_processes(world: VirtualWorld, replaced: Replaced) -> None:
-    """Pass a rank's environment to the processes that the rank starts, and remember them unless they are daemons."""
+    """Give a rank's environment to the processes that it starts, and keep track of those that are not daemons."""
     for kind, name in ((subprocess.Popen, "__init__"), (process.BaseProcess, "start")):
         replaced.wrap_for_ranks(kind, name, partial(_start, world))
     replaced.wrap_for_ranks(spawn, "get_preparation_data", _prepare)
@@ -47,7 +47,7 @@ def _start(world: VirtualWorld, rank: Rank, original: Callable[..., None], self:
 
 
 class _Guard:
-    """Disables virtual process groups in a spawned process, where it is unpickled."""
+    """An object that disables virtual process groups in the spawned process that unpickles it."""
 
     def __reduce__(self) -> Any:
         return _refuse_groups, ()

@@ -8,7 +8,7 @@ _MISSING = object()
 
 
 class Replaced:
-    """Replaces attributes of modules and classes, and restores them. ``me`` returns the calling thread's rank, or None.
+    """Replaces attributes of modules and classes until ``restore``. ``me`` returns the calling thread's rank, or None.
 
     >>> import math
     >>> replaced = Replaced()
@@ -39,7 +39,7 @@ class Replaced:
         self.put(owner, name, wrapped)
 
     def wrap_for_ranks(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
-        """Replace a function for ranks: they call ``around`` with the rank and the original as first arguments."""
+        """Like ``wrap``, but only for calls by ranks. ``around`` receives the rank and the original function first."""
         original, me = getattr(owner, name), self._me
 
         @wraps(original)

@@ -1,4 +1,4 @@
-"""Queues, locks and other objects of ``multiprocessing`` that ranks share. Ranks wait for them in virtual time."""
+"""Queues, locks and other ``multiprocessing`` objects that virtual ranks share, and that block in virtual time."""
 
 import multiprocessing
 import pickle
@@ -42,7 +42,7 @@ def _choosing(world: VirtualWorld, made: "type[SharedObject]", real: Any) -> Any
 class SharedObject:
     """An object that all ranks share, with the methods of its ``multiprocessing`` type. Pickling passes a reference.
 
-    Until ``POLLING_S``, a wait with a timeout ends if nothing else can happen, so that a program can poll a queue.
+    A wait with a timeout ends when no rank can run, so that programs can poll. After ``POLLING_S``, it is a hang.
     """
 
     def __init__(self, world: VirtualWorld) -> None:
@@ -106,7 +106,7 @@ class VirtualQueue(SharedObject):
 
 
 class VirtualSemaphore(SharedObject):
-    """A semaphore that a given number of ranks can hold. The holder of a reentrant lock can acquire it again."""
+    """A semaphore with an initial value. If it is reentrant, the rank that holds it can acquire it again."""
 
     is_bounded: ClassVar[bool] = False  # raises ValueError if it is released more often than acquired
     is_reentrant: ClassVar[bool] = False

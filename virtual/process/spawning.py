@@ -1,4 +1,4 @@
-"""Start a program's processes and torchelastic's workers as virtual ranks. Each spawn creates a job."""
+"""Start a program's processes and torchelastic's workers as virtual ranks. The ranks of one spawn form a job."""
 
 import io
 import multiprocessing
@@ -58,7 +58,9 @@ class Spawner:
         self.world, self.program, self.start = world, program, start
 
     def install(self, replaced: Replaced) -> None:
-        """Make ``mp.spawn`` and ``Process`` start ranks for functions of the program. Libraries keep real processes."""
+        """Make ``mp.spawn`` and ``Process`` start virtual ranks. Processes that libraries start for themselves stay
+        real.
+        """
         for name in ("spawn", "start_processes"):
             replaced.put(torch.multiprocessing, name, self.spawn)
         chosen = _choosing(self, multiprocessing.Process)
@@ -91,7 +93,7 @@ class Spawner:
     def pack(
         self, fn: Callable[..., Any], args: Sequence[Any], named: dict[str, Any], with_main: bool = False
     ) -> Callable[[Rank], Any]:
-        """Return a function that calls ``fn`` with pickled arguments, after the main script if that defines them."""
+        """Return a function that calls ``fn`` with copies of its arguments, after running the main script if needed."""
         try:
             packed = _pickle((fn, tuple(args), named))
         except (pickle.PicklingError, AttributeError, TypeError, RuntimeError):  # only a fork can get this
@@ -135,7 +137,7 @@ class Spawned:
 
 
 class RanksFailed(ProcessRaisedException):
-    """Raised by ``mp.spawn`` if its ranks have a finding. The finding is not reported again for the caller."""
+    """Raised by ``mp.spawn`` if its ranks fail or hang. It is not reported as another finding of the caller."""
 
     def __init__(self, finding: ProgramFinding, rank: int) -> None:
         super().__init__(finding.text, error_index=rank, error_pid=100_000 + rank)
@@ -194,7 +196,7 @@ class VirtualProcess:
 
     @property
     def exitcode(self) -> int | None:
-        """The exit status: None while running, the status of ``sys.exit``, 1 after an error in the job, otherwise 0."""
+        """The exit status: None while running, the status of ``sys.exit``, 1 if the job has failed, otherwise 0."""
         if self.rank is None or self.is_alive():
             return None
         return self._status or int(self.rank.job.finding is not None)
