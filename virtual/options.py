@@ -1,4 +1,4 @@
-"""Options of a run on virtual ranks, as data that is passed between processes."""
+"""The options of a run on virtual ranks, which can be pickled and sent to another process."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -25,12 +25,15 @@ LAUNCH_S = 25e-6  # host time to launch an operator: the median of benchmarks/vi
 
 @dataclass(frozen=True)
 class VirtualOptions:
-    """The program, the number of ranks, the cluster, and how times are determined.
+    """The options of a run: the program, the ranks, the cluster, and how compute and communication are timed.
 
-    ``ranks`` is 0 if the program starts ranks itself. ``per_node`` is the number of ranks per machine (None: all).
-    ``acts_as`` is the backend whose rules check the calls (None: the requested one). Each rank imports its own copy of
-    the packages in ``own``. If ``fake``, tensors have no data, and ``only`` may list the ranks that run; every other
-    rank copies the nearest lower one. ``launch_s`` is the host time to launch a GPU operator, in seconds.
+    ``ranks`` is 0 if the program starts its ranks itself. ``per_node`` is the number of ranks per machine; by default,
+    all ranks are on one. ``acts_as`` is the backend to imitate; by default, the one that the program requests. Each
+    rank imports its own copy of the packages in ``own``. ``launch_s`` is the host time to launch a GPU operator in
+    seconds.
+
+    If ``fake``, tensors have no data. ``only`` may then list the ranks to run; every other rank copies the nearest
+    lower one.
     """
 
     program: UserProgram
@@ -85,7 +88,7 @@ class VirtualOptions:
 
     @property
     def is_live(self) -> bool:
-        """Whether times are simulated while the program runs."""
+        """Whether communication times are simulated while the program runs, rather than by a later replay."""
         if self.only:
             return False
         if self.timing == "auto":
@@ -94,5 +97,4 @@ class VirtualOptions:
 
     @property
     def local_ranks(self) -> int:
-        """The number of ranks per machine."""
         return self.per_node or self.ranks or self.cluster.world_size

@@ -1,4 +1,4 @@
-"""The result of a run on virtual ranks, its files, and a Trace that marks where a run stopped."""
+"""The result of a run on virtual ranks, and its files."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ class RankOutcome:
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """The result of ranks that were started together. Without live timing, a replay adds the communication times."""
+    """The result of the ranks of one job. Without live timing, the times exclude communication, which a replay adds."""
 
     ranks: tuple[RankOutcome, ...]
     finding: ProgramFinding | None = None
@@ -36,7 +36,6 @@ class JobOutcome:
 
     @property
     def elapsed(self) -> float:
-        """The time when the last rank ended, in seconds."""
         return max((rank.finished for rank in self.ranks), default=0.0)
 
 
@@ -90,7 +89,7 @@ SHORTEST = 1e-6  # seconds; displayed duration of a run without events
 
 
 def mark_failure(trace: Trace, finding: ProgramFinding) -> Trace:
-    """Return the Trace with the finding as its failure. An empty trace also gets a span for each waiting operation."""
+    """Return the trace with the finding as its failure. In an empty trace, each blocked rank also gets a span."""
     elapsed = trace.elapsed or SHORTEST
     places = [place for place in finding.places if place.ranks and STARTER not in place.ranks]
     if not places:
@@ -121,7 +120,7 @@ def _waits(finding: ProgramFinding, spans: Spans) -> list[Unfinished]:
 
 
 def _since(last: Span | None, doing: str) -> float:
-    """Return when a wait began, in seconds, given the rank's last span, which is the wait itself or precedes it."""
+    """Return when a rank began to wait: when its last span begins if that is the wait, or else when it ends."""
     if last is None:
         return 0.0
     return last.begin if last.name == doing else last.end

@@ -40,7 +40,7 @@ class GlooRules:
     title = "Gloo"
 
     def check_reduction(self, verb: str, tensors: Tensors, op: Any) -> None:
-        """Reject dtypes and operators that reductions do not support. ``verb`` is torch's name for the call."""
+        """Reject dtypes and operators that reductions do not support. ``verb`` names the call in error messages."""
         for tensor in tensors:
             if tensor.is_sparse:
                 _check_sparse(verb, op)
@@ -57,7 +57,7 @@ class GlooRules:
                 raise RuntimeError(f"result type Float can't be cast to the desired output type {name}")
 
     def check_moved(self, verb: str, tensors: Tensors) -> None:
-        """Reject tensors that the backend cannot copy between ranks, by dtype or layout."""
+        """Reject tensors whose dtype or layout the backend cannot copy between ranks."""
         for tensor in tensors:
             if tensor.is_sparse:
                 raise NotImplementedError(f"Could not run 'c10d::{verb}' with arguments from the 'SparseCPU' backend.")
@@ -72,7 +72,7 @@ class GlooRules:
             raise RuntimeError("input tensor has to be contiguous")
 
     def check_whole(self, verb: str, concatenated: torch.Tensor, part: torch.Tensor, size: int) -> None:
-        """Reject an all_gather or reduce_scatter unless ``concatenated`` holds ``size`` tensors like ``part``."""
+        """Check that the tensor of all ranks, ``concatenated``, is ``size`` times as large as one rank's ``part``."""
         if verb == "all_gather":
             _check_lengths(
                 "allgather", list(concatenated.chunk(size)) if concatenated.dim() else [concatenated], part, size
@@ -87,7 +87,7 @@ class GlooRules:
             raise RuntimeError(f"{CHECKED}outputShape[0] * worldSize == inputShape[0] ({mine * size} vs. {rows}).")
 
     def check_parts(self, verb: str, parts: Tensors, mine: torch.Tensor, size: int) -> None:
-        """Reject a list unless it has one tensor per rank and its tensors match this rank's tensor ``mine``."""
+        """Check that ``parts`` has one tensor for each of ``size`` ranks, each like this rank's tensor ``mine``."""
         if verb == "reduce_scatter":
             if len(parts) != size:
                 raise RuntimeError("invalid input tensor list size, must be world size")
@@ -127,7 +127,7 @@ def _check_sparse(verb: str, op: Any) -> None:
 
 
 class NcclRules:
-    """Checks arguments as ``ProcessGroupNCCL`` does. The shapes of the tensors in a list are not compared."""
+    """Checks arguments as ``ProcessGroupNCCL`` does, which does not compare the shapes of tensors in a list."""
 
     title = "NCCL"
 

@@ -1,4 +1,4 @@
-"""The process group of a virtual rank: posts operations with their data and the properties that ranks must share."""
+"""The process group of virtual ranks, which checks and posts each rank's operations."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -50,9 +50,9 @@ def find_operator(options: Any) -> tuple[Any, Any]:
 
 
 class VirtualProcessGroup(dist.ProcessGroup):
-    """Runs the operations of ``torch.distributed`` on virtual ranks. Peers and roots are group ranks.
+    """A process group whose operations run on virtual ranks. Peers and roots are numbered within the group.
 
-    The calling thread determines the rank, because ranks share the groups that torch keeps in global variables.
+    Ranks share the groups in torch's global variables. The calling thread determines which rank makes a call.
     """
 
     def __init__(self, group: VirtualGroup, place: int) -> None:
@@ -125,7 +125,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return rank
 
     def _call(self, verb: str, exchange: Exchange, shown: Tensors, result: Any, **alike: Any) -> VirtualWork:
-        """Post a rank's part of a collective. Findings print ``shown``; all ranks must pass equal ``alike``."""
+        """Post this rank's part of a collective. Findings print ``shown``. All ranks must pass equal ``alike``."""
         rank, group = self._caller(), self.group
         dtype = exchange.dtype if shown else None
         rooted = exchange.from_root or exchange.to_root
@@ -156,7 +156,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return work
 
     def _rules(self, tensors: Tensors) -> BackendRules:
-        """Return the argument rules of the CUDA backend, or of the CPU backend if the program passes CPU tensors."""
+        """Return the argument checks of the backend: the CPU backend if the program passes CPU tensors, else CUDA's."""
         has_cpu = self.placement is not None and any(find_place(tensor) == ON_CPU for tensor in tensors)
         types = ("cpu",) if has_cpu and not is_posted_by_torch() else ("cuda", "cpu")
         backends = [self.backends[device_type] for device_type in types if device_type in self.backends]
@@ -208,7 +208,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._call("barrier", Exchange("barrier", self.rank()), [], [])
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        """Wait for all ranks. Raise gloo's RuntimeError if some never arrive, or at once if the timeout is zero."""
+        """Wait for all ranks. Raise gloo's RuntimeError if a rank never arrives or if ``timeout`` is zero."""
         work = self.barrier()
         call, world = work.posted, self.group.world
         if timeout is not None and not float(getattr(timeout, "total_seconds", lambda: timeout)()):
@@ -231,7 +231,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self.all_gather_single_coalesced([out], [inp], opts)
 
     def all_gather_single_coalesced(self, outs: Tensors, ins: Tensors, opts: Any = None) -> VirtualWork:
-        """Gather several tensors: ``outs[k]`` on every rank concatenates all ranks' ``ins[k]``."""
+        """Gather several tensors: on every rank, ``outs[k]`` receives the concatenation of all ranks' ``ins[k]``."""
         size = len(self.group.ranks)
         for out, inp in zip(outs, ins, strict=True):
             self._rules([out, inp]).check_whole("all_gather", out, inp, size)

@@ -1,4 +1,4 @@
-"""Keep c10d's state separate for each rank, as in separate processes, and give the ranks of a job one store."""
+"""Give each rank its own c10d state, as in separate processes, and let the ranks of a job share stores."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ class RankWorlds:
 
 
 def _of_caller(name: str) -> Any:
-    """Return a property for an attribute of the calling rank's state, because ``__getattr__`` would be slower."""
+    """Return a property that reads and writes an attribute of the calling rank's state."""
 
     def write(worlds: RankWorlds, value: Any) -> None:
         setattr(worlds.of_caller(), name, value)
@@ -53,9 +53,9 @@ Value = bytes | bytearray | str
 
 
 class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
-    """Stores keys and values that the ranks of a job share, with the methods of ``torch.distributed.Store``.
+    """A key-value store that the ranks of a job share, with the methods of ``torch.distributed.Store``.
 
-    Timeouts are ignored, because they are in real time. A wait that can never end stops the job.
+    Timeouts are ignored, because they are in real time. A wait for a key that is never set is reported as a hang.
     """
 
     def __init__(self, world: VirtualWorld, place: Any) -> None:

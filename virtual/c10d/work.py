@@ -102,7 +102,7 @@ class VirtualWork(dist.Work):
     def _set_before_backward_ends(self) -> None:
         """Set the rank's pending futures before backward ends.
 
-        DDP's Reducer waits for the futures in C++ and holds the run token, so no other code could set them.
+        DDP's Reducer waits for these futures in C++ while it holds the run token, so no other code could set them.
         """
         if torch._C._current_graph_task_id() == -1:
             return
@@ -115,7 +115,7 @@ class VirtualWork(dist.Work):
 
 
 def poll(world: VirtualWorld, rank: Rank, waiting: RankWait) -> None:
-    """Let other ranks continue while a rank queries an operation. Report a rank that polls forever."""
+    """Let other ranks run while a rank polls. Report a hang after ``VAIN_POLLS`` polls without progress."""
     world.computing.charge(rank)
     rank.host = rank.clock  # a rank that polls has no other work
     rank.spend(POLL_S)
@@ -145,7 +145,7 @@ def drain(world: VirtualWorld, rank: Rank) -> None:
 
 
 def record_waits(world: VirtualWorld, rank: Rank) -> None:
-    """Record that a rank has waited for all operations whose futures are set."""
+    """Record the waits for operations whose futures are set but whose waits are not recorded yet."""
     world.computing.charge(rank)
     for posted in rank.unrecorded:
         posted.group.recorder.wait(posted)

@@ -40,10 +40,10 @@ NOMINAL_CORE = DeviceRates("a core of 100 GFLOP/s with 20 GB/s of memory", 1e11,
 
 
 def find_rates(gpu: str) -> DeviceRates:
-    """Return the rates of a GPU from the hardware catalog. Raise InputError for an unknown GPU.
+    """Return the rates of a GPU from the hardware catalog. Raise InputError if the GPU is unknown.
 
-    Each rate is the data-sheet value times the efficiency that ``ringlab search`` uses: the share that published
-    language-model training reaches on the same GPU generation. 32-bit floats run at the TF32 rate.
+    Each rate is a fraction of the data-sheet value. The FLOP/s are those that published language-model training reaches
+    on this GPU generation, as in ``ringlab search``. 32-bit floats run at the TF32 rate.
 
     >>> 0.5 < find_rates("H100 SXM").half / 989e12 < 0.9
     True
@@ -77,9 +77,10 @@ class MeasuredComputing(Computing):
 
 
 def choose_computing(word: str, launch_s: float | None = None) -> Computing:
-    """Return the Computing for "zero", "measured", "model" or the name of a GPU. Raise InputError for any other value.
+    """Return the compute model for "zero", "measured", "model" or a GPU. Raise InputError for any other word.
 
-    ``launch_s`` is the host time to launch an operator on the GPU, in seconds; None: launching takes no time.
+    ``launch_s`` is the host time in seconds to launch an operator on the GPU. If it is None, operators run
+    synchronously.
     """
     if word == "zero":
         return Computing()

@@ -1,4 +1,4 @@
-"""Model compute times from the FLOPs and bytes of each operation. They are equal on every machine and in every run."""
+"""Model compute times from the FLOPs and bytes of each operation. The times do not depend on this machine."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -39,7 +39,7 @@ FLOPS = flop_registry | OF_CPU
 class ModelledComputing(Computing):
     """Models the time of each operation from its FLOPs and bytes, at the rates of a device.
 
-    ``launch_s`` is the host time to launch an operation, in seconds. If it is None, operations run on the host's clock.
+    ``launch_s`` is the host time in seconds to launch an operation. If it is None, the host waits for each operation.
     """
 
     def __init__(self, rates: "DeviceRates", launch_s: float | None = None) -> None:
@@ -50,7 +50,7 @@ class ModelledComputing(Computing):
         self._launched[rank].add(self.launch_s or 0.0, seconds)
 
     def read(self, rank: Rank) -> None:
-        """Make the host wait for the device, except in an optimizer, whose step counters are on the host."""
+        """Make the host wait for the device, unless an optimizer reads its step counters, which are on the host."""
         if self.launch_s is not None and not is_called_within(OF_OPTIMIZERS):
             self.charge(rank)
             rank.meet_device()
@@ -121,7 +121,7 @@ def _describe(func: Any) -> _Operator:
 
 
 def _count_flops(count: Callable[..., int], args: Any, kwargs: dict[str, Any], result: Any) -> int:
-    """Return an operator's FLOPs. torch's formula runs once per shape, because it takes longer than a small matmul."""
+    """Return an operator's FLOPs, cached by shapes because torch's formula is slower than a small matmul."""
     if not hasattr(count, "__wrapped__"):  # it takes values rather than shapes
         return count(*args, **kwargs, out_val=result)
     named = tuple((name, _replace_by_shapes(value)) for name, value in kwargs.items())

@@ -58,10 +58,10 @@ def put(target: torch.Tensor, value: torch.Tensor) -> None:
 
 @dataclass(eq=False)
 class Exchange:
-    """One rank's part of a collective: its input tensors, and the tensors for its output. A barrier has no tensors.
+    """One rank's part of a collective: the tensors that it passes as input and output. A barrier has no tensors.
 
-    For an all_gather, ``outputs[i]`` receives rank i's tensors. For a reduce_scatter, ``pieces[k][i]`` is rank i's part
-    of tensor k. Only the root has the outputs of a gather and the inputs of a scatter.
+    In an all_gather, ``outputs[i]`` receives the tensors of rank i. In a reduce_scatter, ``pieces[k][i]`` is the part
+    of input tensor k for rank i. In a gather, only the root has outputs; in a scatter, only the root has inputs.
     """
 
     collective: str = "barrier"  # name in ``collectives.spec``; its algorithms determine the time
@@ -102,7 +102,7 @@ class Exchange:
 
     @property
     def reduced(self) -> Tensors:
-        """The tensors that the rank contributes to the reduction; for a reduce_scatter, at most four of its parts."""
+        """The tensors that the rank contributes to a reduction; only up to four parts in a reduce_scatter."""
         if self.collective == "reduce_scatter":
             return [part for parts in self.pieces[:1] for part in parts[:: -(-len(parts) // 4)]]
         return self.inputs
@@ -129,7 +129,7 @@ def count(tensors: Tensors) -> int:
 
 
 def fits(parts: Sequence[Exchange]) -> bool:
-    """Return whether the ranks of an all_to_all send what their receivers expect; True for other collectives."""
+    """Return False if a rank of an all_to_all sends another size or dtype than its receiver expects, otherwise True."""
     return parts[0].collective != "all_to_all" or all(
         target.numel() == other.inputs[part.me].numel() and target.dtype == other.inputs[part.me].dtype
         for part in parts

@@ -196,7 +196,7 @@ class VirtualGroup:
 
 
 def _find_present(ranks: tuple[int, ...], running: tuple[int, ...]) -> tuple[int, ...]:
-    """Return, for each group rank, the nearest lower group rank that runs, or the first one that runs if none is lower.
+    """Return the rank that runs in place of each group rank: the nearest lower one, or the first if none is lower.
 
     >>> _find_present((0, 1, 2, 3), (0, 2))
     (0, 0, 2, 2)

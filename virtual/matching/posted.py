@@ -66,7 +66,7 @@ class Posted:
 
     @property
     def awaits(self) -> tuple[int, ...]:
-        """The global ranks that the operation waits for; empty for a receive from any rank or a matched collective."""
+        """The global ranks that the operation waits for: missing ranks of a collective, or a message's known peer."""
         if self.way != "calls":
             return () if self.peer_in_world is None else (self.peer_in_world,)
         collective = self.group.collectives.get(self.number)
@@ -78,7 +78,7 @@ class Posted:
 
     @property
     def elements(self) -> int:
-        """The number of elements of a collective's buffer; a barrier has one token per rank."""
+        """The number of elements in a collective's buffer. A barrier has one element per rank."""
         return len(self.group.ranks) if self.is_barrier else self.exchange.elements
 
     @property

@@ -22,7 +22,7 @@ class JobRecorder:
         self._halves = self._signals = 0
 
     def collective(self, call: Posted) -> None:
-        """Record a rank's part of a collective. Collectives of one rank or without data are not recorded."""
+        """Record a rank's call of a collective. Calls without data, or in a group of one rank, are not recorded."""
         exchange, group = call.exchange, call.group
         elements = call.elements
         if len(group.ranks) < 2 or not elements:
@@ -43,7 +43,7 @@ class JobRecorder:
         )
 
     def message(self, half: Posted) -> None:
-        """Record a rank's send or receive. ``meet`` records later which send and receive match."""
+        """Record a rank's send or receive. ``meet`` later records which send and receive belong together."""
         rank, group = half.rank.number, half.group
         self._halves += 1
         peer = half.peer_in_world
@@ -66,10 +66,9 @@ class JobRecorder:
             posted.recorded = None
 
     def wait_if_followed(self, posted: Posted, act: Callable[[], object]) -> bool:
-        """Run the callback ``act`` of an operation. Return whether the wait for the operation is recorded.
+        """Run ``act``, which sets an operation's future. Return whether a wait for the operation is recorded.
 
-        If the callback posts another operation, the wait is recorded before that operation; otherwise ``wait`` records
-        it.
+        If ``act`` posts another operation, the wait is recorded before it. Otherwise call ``wait`` later.
         """
         number = posted.recorded
         if number is None:
@@ -120,9 +119,9 @@ class JobRecorder:
         return self._devices[rank.number]
 
     def _computed(self, rank: Rank) -> tuple[int, float]:
-        """Return the rank's stream, and its compute time in seconds since the last entry of this stream.
+        """Return the stream on which a rank computes, and its compute time in seconds since its last entry.
 
-        A device's stream first waits for a signal of the host, because operators run only after their launch.
+        If the rank has a device, also record that the device waits for the host to launch the operators.
         """
         stream = self._stream(rank)
         if rank.launches is None:

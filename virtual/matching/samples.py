@@ -73,7 +73,7 @@ def is_constant(sample: Values) -> bool:
 
 
 def are_unlike(a: Values, b: Values, scale: float) -> bool:
-    """Return whether shapes differ, or over 2 % of the values differ by more than 1 % of ``scale`` plus rounding."""
+    """Return whether two samples differ in shape, or in over 2 % of their values by more than 1 % of ``scale``."""
     if a.shape != b.shape:
         return True
     with np.errstate(invalid="ignore"):

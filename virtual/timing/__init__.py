@@ -1,1 +1,1 @@
-"""Determine when operations finish: with a simulated network, with NCCL's model, or as measured on this machine."""
+"""Simulate the times of collectives and messages while a program runs."""

@@ -1,6 +1,6 @@
-"""Live timing: a rank's part of a collective begins when the rank reaches it, and each message is simulated.
+"""Live timing: simulate the messages of collectives while a program runs. A rank's part begins when the rank arrives.
 
-If the backend runs collectives internally, like NCCL, its modeled time starts when the last rank arrives.
+With NCCL, messages are not simulated. The modeled time of a collective begins when the last rank arrives.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from virtual.ranks.timing import Act, CallTiming
 
 
 class LiveTiming(CallTiming):
-    """Times collectives and messages with a carrier, which simulates a network or predicts NCCL's times."""
+    """Times collectives and messages with ``carrier``, which is a simulated network or a performance model of NCCL."""
 
     has_time = True
 
@@ -28,7 +28,7 @@ class LiveTiming(CallTiming):
         return self.simulation.now
 
     def begin(self, collective: Collective, call: Posted) -> None:
-        """Begin a rank's part of a collective. Without elements, or with one rank, the collective takes no time."""
+        """Begin a rank's part of a collective. Collectives without elements or in a group of one rank take no time."""
         exchange, ranks = call.exchange, collective.group.ranks
         size, elements = len(ranks), call.elements
         if size < 2 or not elements:
@@ -47,7 +47,7 @@ class LiveTiming(CallTiming):
         self.simulation.begin(Part(collective.key, ranks, me, algorithm, shape.root, *sizes), call.finish)
 
     def send(self, sender: Posted, receiver: Posted, arrived: Act) -> None:
-        """Simulate a message on the network or, if messages are not simulated, let it take the carrier's time."""
+        """Simulate a message, or with NCCL use its modeled time, and call ``arrived`` when it has arrived."""
         ends = sender.rank.number, receiver.rank.number
         if self.carrier.messages_cross:
             message = PointToPoint(*ends, sender.nbytes, self.new_key(), sender.time, receiver.time)
