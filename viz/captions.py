@@ -10,7 +10,7 @@ from viz.layout.layout import is_through_memory
 
 
 def check_something_happens(trace: object) -> None:
-    """Raise InputError unless ``trace`` is a Trace that can be drawn: of finite, non-zero duration and not empty."""
+    """Raise InputError unless ``trace`` is a Trace of finite, non-zero duration with something to draw."""
     if not isinstance(trace, Trace):
         raise InputError(f"trace must be a Trace, such as simcomm.run returns, not {trace!r}")
     if not len(trace.messages) and not len(trace.spans) and trace.failure is None:
@@ -39,10 +39,7 @@ def format_clock(time: float, elapsed: float) -> str:
 
 
 def describe_trace(trace: Trace) -> str:
-    """Return a summary in one line, such as ``predicted · 4 ranks · 1 MiB · 24 messages``.
-
-    The most common link bandwidth follows if it is finite.
-    """
+    """Return a summary such as ``predicted · 4 ranks · 1 MiB · 24 messages · links of 10 Gbit/s``."""
     parts = [trace.kind, f"{trace.world_size} {'rank' if trace.world_size == 1 else 'ranks'}"]
     if nbytes := trace.facts.get("nbytes"):
         parts.append(format_size(nbytes))

@@ -78,7 +78,7 @@ def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure
 
 
 def _draw_lines(axes: Axes, points: Mapping[Points, str], ranks: Sequence[int], is_each: bool) -> list[End]:
-    """Draw the curves and the ideal line, in total or (``is_each``) per rank. Return their right ends with labels."""
+    """Draw the curves and the ideal line, per rank if ``is_each``. Return the height, label and color of each end."""
     one_rank, ideal = _ideal(points)
     across = ranks if len(ranks) > 1 else [ranks[0] / 2, ranks[0] * 2]  # for one number, a level line on both sides
     of = ranks if len(ranks) > 1 else [ranks[0]] * 2
@@ -117,7 +117,7 @@ def _by_points(curves: Sequence[Curve]) -> dict[Points, str]:
 
 
 def _ideal(points: Mapping[Points, str]) -> tuple[float, str]:
-    """Return the highest one-rank throughput and a label for it, which names the curve if the others are lower."""
+    """Return the highest one-rank throughput, and a label that names its curve unless all are about equal."""
     alone = {max(rate / share / ranks for ranks, rate, share in curve): name for curve, name in points.items()}
     most = max(alone)
     return most, IDEAL if min(alone) > SAME * most else f"{IDEAL} of {alone[most]}"
@@ -133,7 +133,7 @@ def _spaced(ranks: Sequence[int]) -> list[int]:
 
 
 def _apart(wanted: Sequence[float]) -> list[float]:
-    """Return the heights of labels (fractions of the axes), near the ends of their curves and without overlap."""
+    """Return label heights near ``wanted`` without overlap. All heights are fractions of the height of the axes."""
     heights, above = list(wanted), 2.0
     falling = sorted(range(len(wanted)), key=lambda index: -wanted[index])
     for index in falling:

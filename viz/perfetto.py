@@ -207,7 +207,7 @@ def assign_tracks(intervals: Iterable[tuple[int, int]]) -> list[int]:
 
 
 def _slice_events(piece: EventSlice, pid: int, tid: int) -> list[Event]:
-    """Return the events of a slice, including its wait and its end of a message arrow, if it has them."""
+    """Return the events for a slice, for the wait before it, and for the start or end of its arrow."""
     place = {"pid": pid, "tid": tid}
     event: Event = {"ph": "X", "name": piece.name, "cat": piece.category, "ts": piece.begin / 1000}
     events = [{**event, "dur": (piece.end - piece.begin) / 1000, **place, "args": piece.args}]

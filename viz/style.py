@@ -64,7 +64,7 @@ def rgb(color: str) -> tuple[float, float, float]:
 def text_color(background: str) -> str:
     """Return black or white, whichever is easier to read on ``background``.
 
-    Source: WCAG 2, relative luminance, without the gamma.
+    Source: the relative luminance of WCAG 2, without gamma correction.
     """
     red, green, blue = rgb(background)
     return INK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.55 else PAPER

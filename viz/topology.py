@@ -106,7 +106,7 @@ def _with_memory(graph: Graph, hosts: Sequence[str]) -> Graph:
 
 
 def _subtitle(graph: Graph, hosts: Sequence[str], network: GroupedNetwork) -> str:
-    """Return text with the numbers of ranks, nodes and links, which says so if nodes are grouped."""
+    """Return text with the numbers of ranks, nodes and links, and with a note if nodes are grouped."""
     ends = memory_edge(graph, tuple(hosts))
     if ends is not None:
         shared = graph.edges[ends].get("shared_bandwidth", inf)
@@ -281,7 +281,7 @@ def ranges(ranks: Sequence[int]) -> str:
 
 
 def _short_name(node: str, kind: str) -> str:
-    """Return the label of a node: only the number of a machine part, "" for memory, and otherwise the name."""
+    """Return the label of a node: the number of a machine part, "" for memory, or else the name."""
     match = PART.fullmatch(node)
     return "" if match and kind == "memory" else match[2] if match else node
 

@@ -33,7 +33,7 @@ def to_cpu(value: Any) -> Any:
 
 
 def placed(value: Any) -> Any:
-    """Return the CPU in place of a CUDA device argument. An integer is a GPU index."""
+    """Return the CPU in place of a CUDA device or a GPU's index, and every other value unchanged."""
     return "cpu" if type(value) is int else to_cpu(value)
 
 

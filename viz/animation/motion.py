@@ -51,10 +51,9 @@ class Motion:
         return np.flatnonzero((self.first <= frame) & (frame < self.last))
 
     def share(self, index: int, frame: int) -> float:
-        """Return the fraction of a message's duration that has passed at a frame.
+        """Return how far a message has moved at a frame, from 0 to 1.
 
-        The result is 0.5 if the message is not in flight at that time, because it is shorter than the gap between two
-        frames.
+        The result is 0.5 for a message that starts and ends between two frames.
         """
         begin, end, now = self.begin[index], self.end[index], self.times[frame]
         return float((now - begin) / (end - begin)) if begin <= now < end else 0.5
@@ -105,7 +104,7 @@ FRAMES_TO_FOLLOW = 3  # frames in which a dot must be for the eye to follow it
 
 
 def frame_times(trace: Trace, count: int) -> Floats:
-    """Return the time in the run, in seconds, that each of ``count`` frames shows: from 0 to ``trace.elapsed``.
+    """Return the time in seconds, from 0 to ``trace.elapsed``, that each of ``count`` frames shows.
 
     Frames are evenly spaced if at least 90 % of the messages last for ``FRAMES_TO_FOLLOW`` frames or more. Otherwise
     more frames show busy periods, so that you can follow short messages. If that is not enough, more frames may show

@@ -186,7 +186,7 @@ class Scene:
 
 
 def odd_links(trace: Trace) -> dict[Edge, float]:
-    """Return unusual bandwidths in bytes/s by link, or {} if there are more than six.
+    """Return the links with unusual bandwidths (bytes/s), or {} if there are more than six.
 
     A bandwidth is unusual if it differs from the most common one. A link is listed once if both directions are equal.
     If some links are unlimited, all finite bandwidths are unusual.

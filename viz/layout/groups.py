@@ -72,7 +72,7 @@ def _machine(graph: Graph, node: str) -> str:
 
 
 def _join(graph: Graph, hosts: Sequence[str], of: dict[str, str]) -> dict[str, str]:
-    """Return the group of each node after joining equivalent groups, which stops when no row is too wide."""
+    """Join equivalent groups until no row is too wide, and return the group of each node."""
     for _ in range(8):  # networks of more tiers stay wide
         for key in (_twins, _above_the_same, _below_the_same):
             network = _network(graph, hosts, of)

@@ -64,7 +64,7 @@ def place(trace: Trace, hosts: Sequence[str], used: set[str]) -> ShownNodes:
 
 
 def find_groups(trace: Trace, hosts: Sequence[str], most: int = 64) -> list[tuple[str, int]]:
-    """Return the name and size of each group of consecutive ranks: those of a machine, of a switch, or equally many.
+    """Divide consecutive ranks into groups by machine or switch, or else equally. Return each name and size.
 
     >>> find_groups(Trace("four", "predicted", 4, 1.0), ["h0", "h1", "h2", "h3"], most=2)
     [('ranks 0–1', 2), ('ranks 2–3', 2)]

@@ -153,8 +153,8 @@ def aggregate(trace: Trace, loads: LinkLoads, limits: RunLimits, groups: Sequenc
 def list_messages(trace: Trace, limits: RunLimits) -> dict[str, Any]:
     """Return the messages as packed columns, which the page unpacks when you open a rank.
 
-    If they are too large for the page, only the messages of some ranks are included: ranks at degraded links, their
-    peers, and evenly spaced ranks. ``ranks`` lists these ranks, and is None if all ranks are included.
+    If the columns are too large, only the messages of some ranks are included: ranks at degraded links, their peers,
+    and evenly spaced ranks. ``ranks`` lists these ranks, and is None if all ranks are included.
     """
     messages = trace.messages
     columns = _pack_messages(trace, slice(None))
@@ -267,7 +267,7 @@ def export_run(run: PlayedRun, groups: Sequence[tuple[str, int]], in_groups: boo
 
 
 def _cable(cable: Any, loads: LinkLoads) -> dict[str, Any]:
-    """Return a cable as a dict for JSON. Its busier direction is the first of its links."""
+    """Return a duplex link as a dict for JSON, with its busier direction first."""
     links = sorted(cable.links, key=lambda link: -loads.use[link])
     figures = {name: round(getattr(cable, name), 4) for name in ("use", "peak", "busy")}
     return {"name": cable.name, "links": links, "bandwidth": cable.bandwidth, "most": cable.most, **figures}

@@ -1,4 +1,4 @@
-"""Find file races with vector clocks, which messages, collectives and the store propagate."""
+"""Find unsynchronized accesses to a file, with vector clocks that follow messages, collectives and stores."""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -44,7 +44,7 @@ SEEDS = "give each rank its own data: a DistributedSampler, a slice that depends
 
 @dataclass
 class Reduced:
-    """A program's all_reduce of a parameter's gradient, alone or in a flat tensor, with samples of the gradient."""
+    """An all_reduce that the program calls on a gradient, with samples of the gradient before and after."""
 
     call: Any
     before: Values
