@@ -1,1 +1,1 @@
-"""Calibrate this machine, either alone or alternating with runs that are compared with predictions."""
+"""Calibrate this machine for predictions. Calibration can alternate with runs that are compared with predictions."""

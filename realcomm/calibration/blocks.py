@@ -1,6 +1,6 @@
 """Compute a calibration from the measurements of calibration blocks. This module does not import torch.
 
-A *block* is a few seconds of calibration measurements. It never contains runs that are compared with predictions.
+A *block* is a few seconds of calibration measurements. Runs that are compared with predictions are never part of it.
 """
 
 from collections import defaultdict
@@ -45,7 +45,7 @@ class TrainingKind(NamedTuple):
 
 
 class BlockStep(NamedTuple):
-    """One rank's training step in a calibration, in which a probe replaces the gradient sync."""
+    """One rank's timed step in a calibration. A probe, a short program of messages, replaces the gradient sync."""
 
     phases: ComputePhases
     probe: Probe | None
@@ -68,7 +68,7 @@ class OverlapTimes(NamedTuple):
 
 @dataclass
 class RankBlock:
-    """One rank's measurements in one block. ``queued`` has the host and GPU seconds of a queued message, by bytes."""
+    """One rank's measurements in one block."""
 
     probes: dict[Probe, list[Interval]] = field(default_factory=dict)  # the probes in which this rank takes part
     reductions: dict[int, list[float]] = field(default_factory=dict)  # seconds, by bytes
@@ -95,14 +95,15 @@ class Setting(NamedTuple):
 def make_calibration(blocks: Sequence[Block], setting: Setting) -> Calibration:
     """Compute a calibration from the medians over all repetitions in ``blocks``.
 
-    With at least ``PARTS`` blocks, its ``parts`` are the calibrations computed from the lists that ``split`` returns.
+    If there are at least ``PARTS`` blocks, ``split`` divides them into lists. The field ``parts`` then has one
+    calibration for each list.
     """
     parts = [_make_one(share, setting) for share in split(blocks)] if len(blocks) >= PARTS else []
     return replace(_make_one(blocks, setting), parts=parts)
 
 
 def split(blocks: Sequence[Block]) -> list[list[Block]]:
-    """Distribute the blocks over ``PARTS`` lists in round-robin order, so that each list covers the whole launch.
+    """Distribute the blocks over ``PARTS`` lists in round-robin order. Each list then has blocks from the whole launch.
 
     Blocks of collectives and of each kind of training run are distributed separately.
     """
@@ -150,7 +151,7 @@ def _make_one(blocks: Sequence[Block], setting: Setting) -> Calibration:
 def _repetitions(
     blocks: Sequence[Block], measured: Callable[[RankBlock], dict[Key, list[Value]]]
 ) -> dict[Key, list[tuple[Value, ...]]]:
-    """Return all repetitions of each measurement, as tuples of the values on the ranks that took part."""
+    """Return all repetitions of each measurement. A repetition is a tuple of the values on the ranks that took part."""
     repetitions: defaultdict[Key, list[tuple[Value, ...]]] = defaultdict(list)
     for block in blocks:
         of_ranks = [measured(rank) for rank in block]
@@ -160,7 +161,10 @@ def _repetitions(
 
 
 def _queued(blocks: Sequence[Block]) -> QueuedMessages | None:
-    """Return the median times of queued GPU messages. Each time is the longer one of ranks 0 and 1."""
+    """Return the median host and GPU times of queued messages, or None if none were measured.
+
+    Each time is the longer one of ranks 0 and 1.
+    """
     posting, device = list[float](), defaultdict[int, list[float]](list)
     for block in blocks:
         for nbytes in block[0].queued:
@@ -172,7 +176,7 @@ def _queued(blocks: Sequence[Block]) -> QueuedMessages | None:
 
 
 def _exchange_seconds(steps: Sequence[tuple[BlockStep, ...]]) -> dict[Probe, float]:
-    """Return the median seconds of each probe, from the last rank's start to the mean of the ranks' ends."""
+    """Return the median time of each probe in seconds, from the last rank's start to the ranks' mean end."""
     by_probe: defaultdict[Probe, list[float]] = defaultdict(list)
     for ranks in steps:
         if ranks[0].probe is not None:
@@ -254,7 +258,7 @@ def _spread(seconds: Sequence[float]) -> float:
 
 
 def _line(message_classes: Sequence[MessageCurve], pattern: str) -> FittedLine:
-    """Fit a line to the times of ``pattern`` messages that are not reduced and not the first of their sequence."""
+    """Fit message time to message size for ``pattern``, without messages that are reduced or first in a sequence."""
     points = [
         point
         for curve in message_classes
@@ -266,9 +270,9 @@ def _line(message_classes: Sequence[MessageCurve], pattern: str) -> FittedLine:
 
 
 def fit_line(points: Points) -> FittedLine:
-    """Fit ``seconds = fixed + per_byte * nbytes`` by least squares of relative errors. Coefficients are not negative.
+    """Fit ``seconds = fixed + per_byte * nbytes`` to (bytes, seconds) points by least squares of relative errors.
 
-    Without points, both coefficients are zero.
+    Neither coefficient is negative. Both are zero if there are no points.
 
     >>> line = fit_line([(1000, 3e-6), (2000, 4e-6)])
     >>> round(line.fixed * 1e6, 6), round(line.per_byte * 1e9, 6)  # microseconds, nanoseconds a byte

@@ -1,6 +1,6 @@
 """Measure the costs of messages, reductions and training steps on this machine, to predict runs on it.
 
-A plan lists the measurements, and the runs that take place between them.
+A plan lists the measurements. It can also list runs to execute between them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -47,7 +47,7 @@ BRIEF_BLOCK_S = 1.3  # most for all probes of such a block; with all sizes, ther
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A kind of training run to calibrate, and the runs of this kind that take place between calibration blocks."""
+    """A kind of training run to calibrate, and training runs of this kind to execute between calibration blocks."""
 
     training: Training  # one training of this kind
     probes: tuple[Probe, ...]  # that replace the gradient sync
@@ -58,7 +58,7 @@ class TrainingPlan:
 
 @dataclass(frozen=True)
 class CalibrationPlan:
-    """The measurements of a calibration, and the runs that take place between its blocks."""
+    """The measurements of a calibration, and the runs to execute between its blocks."""
 
     probes: tuple[Probe, ...] = ()
     reductions: tuple[int, ...] = ()  # sizes in bytes
@@ -80,10 +80,12 @@ def make_plan(
     all_sizes: bool = False,
     turns: int = TURNS,
 ) -> CalibrationPlan:
-    """Plan a calibration for these collective calls and training runs. With ``runs``, also run them between the blocks.
+    """Return a plan that measures the costs of these collective calls and training runs.
 
-    Messages are timed at the sizes that the calls send and at ``LINE_SIZES``, or from 4 KiB to 16 MiB with
-    ``all_sizes``. ``turns`` is the number of training blocks and, without runs, also of collective blocks.
+    If ``runs`` is true, the calls and training runs are also executed between the calibration blocks. Messages are
+    timed at the sizes that the calls send and at ``LINE_SIZES``. If ``all_sizes`` is true, sizes from 4 KiB to 16 MiB
+    replace ``LINE_SIZES``. ``turns`` is the number of rounds after the first training block and, without ``runs``,
+    after the first collective block.
     """
     message_classes = [message_class for call in calls for message_class in find_message_classes(call, ranks)]
     sizes = [size for size in SIZES if ranks * ranks * size <= MEMORY]
@@ -110,7 +112,7 @@ def make_plan(
 
 
 def _common_classes(nbytes: int, ranks: int, every_kind: bool) -> Iterable[MessageClass]:
-    """Yield the message classes to which lines are fitted. ``every_kind`` adds the classes that are interpolated."""
+    """Yield the message classes to measure at ``nbytes``. ``every_kind`` adds fans, reductions and first messages."""
     if ranks < 2:
         return
     if not every_kind:
@@ -151,7 +153,7 @@ def _training_plan(ranks: int, same: Sequence[Training], runs: bool) -> Training
 
 @dataclass
 class RankTurns:
-    """One rank's calibration blocks, and the results of the runs between the blocks, which no block includes."""
+    """One rank's calibration blocks, and its results of the runs between them."""
 
     calibration: list[RankBlock]
     collectives: list[RankMeasurement]
@@ -165,7 +167,7 @@ ALONE_TURNS = 3  # number of blocks of a calibration without runs
 
 
 class CalibrationTurns(NamedTuple):
-    """The calibration blocks of all ranks, and the traces of the runs between the blocks, which no block includes."""
+    """All ranks' calibration blocks, and the traces of the runs between them."""
 
     calibration: list[Block]
     setting: Setting
@@ -183,12 +185,12 @@ def calibrate(
     timeout: float = 600.0,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Measure this machine with ``ranks`` processes, each with its share of the cores; return the calibration.
+    """Measure this machine with ``ranks`` processes, and return its calibration.
 
-    Messages are timed at the sizes that ``calls`` send and at other sizes: from 4 KiB to 16 MiB, or 4 KiB and 2 MiB if
-    ``all_sizes`` is false. A single rank sends no messages. Steps of ``trainings`` are timed in all processes at once,
-    and in one process alone, with one rank's threads and with all cores. Raise InputError, RankFailed and TimedOut as
-    ``launch`` does.
+    Each process gets an equal share of the cores. Messages are timed at the sizes that ``calls`` send and at other
+    sizes: from 4 KiB to 16 MiB, or only 4 KiB and 2 MiB if ``all_sizes`` is false. With one rank, no messages are
+    timed. Steps of ``trainings`` are timed in all processes at once. They are also timed in one process alone, with one
+    rank's threads and with all cores. Raise InputError, RankFailed and TimedOut as ``launch`` does.
 
     >>> calibrate(1).one_way.points  # doctest: +SKIP
     []
@@ -212,10 +214,11 @@ def run_in_turns(
     timeout: float = 600.0,
     progress: Progress | None = None,
 ) -> CalibrationTurns:
-    """Run ``calls`` and ``trainings`` in turns with calibration blocks; return the blocks and the traces of the runs.
+    """Run ``calls`` and ``trainings``, alternating with calibration blocks every few seconds.
 
-    Runs and blocks alternate every few seconds. ``timeout`` is in seconds. It limits the whole launch or, if there are
-    ``trainings``, the time between two progress reports. Raise InputError, RankFailed and TimedOut as ``launch`` does.
+    Return the blocks and the traces of the runs. ``timeout`` is in seconds. Without ``trainings``, it limits the whole
+    launch. With ``trainings``, each progress report restarts it. Raise InputError, RankFailed and TimedOut as
+    ``launch`` does.
     """
     check_cluster(cluster, Ranks)
     trainings = _prepare(trainings)
@@ -259,7 +262,7 @@ def _training_traces(
 
 
 def _prepare(trainings: Sequence[Training]) -> list[Training]:
-    """Return the training runs with their parameters counted. Check their images and models before any rank starts."""
+    """Check the training runs' images and models, and return the runs with their parameters counted."""
     preload_for(trainings)
     for training in trainings:
         check_model(training)

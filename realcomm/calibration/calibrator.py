@@ -1,8 +1,8 @@
 """Calibrate one rank, alternating with runs that are compared with predictions.
 
-In a calibration's training steps, ranks exchange probes (``realcomm.measuring.probes``) instead of gradients, and never
-run the collective that synchronizes gradients. All ranks compute each phase at the same time, as in a training run,
-because they wait for each other after every exchange.
+In a calibration's training steps, ranks do not synchronize gradients. Instead they exchange the messages of a probe
+(``realcomm.measuring.probes``). Ranks wait for each other after every exchange. So all of them compute each phase at
+the same time, as in a training run.
 
 DistributedDataParallel itself never runs. Its parts are measured instead: the times at which backward produces each
 gradient, gloo's all_reduce of each bucket, the slowdown of backward during these all_reduces, the copies of gradients
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class CalibrationTraining:
-    """Runs one rank's training steps in a calibration. A probe replaces the gradient sync."""
+    """Runs one rank's training steps in a calibration. Each step runs a probe instead of the gradient sync."""
 
     def __init__(self, training: Training, rank: int, world_size: int, probes: Sequence[Probe]) -> None:
         self.rank, self.world_size, self.probes = rank, world_size, list(probes)
@@ -61,7 +61,7 @@ class CalibrationTraining:
         self._token = torch.zeros(1, device=own_device())
 
     def take_steps(self, count: int) -> list[BlockStep]:
-        """Take ``count`` steps, rotating through the probes; return their times. All ranks must call this."""
+        """Take ``count`` steps, each with the next probe in rotation. Return their times. All ranks must call this."""
         self.batches.take_prefetched()
         self._offset = shared_clock_offset()
         dist.barrier()
@@ -96,7 +96,7 @@ class CalibrationTraining:
         return BlockStep(phases, probe, begin, end, divided - end)
 
     def _exchange(self, probe: Probe) -> Average:
-        """Return a function that runs the probe on the gradients, or on zeros if the probe has another size."""
+        """Return a function that runs the probe on the gradients if their size fits, otherwise on a buffer of zeros."""
         call = probe_call(probe, self.world_size)
         gradients = self.replica.gradients
         if abs(call.elements - gradients.numel()) < self.world_size:
@@ -175,7 +175,7 @@ class OverlapCalibrator:
                 offset += parameter.numel()
 
     def _time_gradients(self, images: torch.Tensor, labels: torch.Tensor) -> list[Gradient]:
-        """Return the gradients with their times, in the order in which backward produces them."""
+        """Return each gradient with the fraction of backward after which it is ready, in order of readiness."""
         times: list[tuple[int, float]] = []
         hooks = [
             parameter.register_post_accumulate_grad_hook(
@@ -193,7 +193,7 @@ class OverlapCalibrator:
 
 
 def take_turns(rank: int, world_size: int, plan: CalibrationPlan) -> RankTurns:
-    """Calibrate, alternating with runs: first the collectives, then the training runs. All ranks must call this."""
+    """Measure calibration blocks that alternate with collectives, then with training runs. All ranks must call this."""
     bench, blocks = ProbeBench(rank, world_size), list[RankBlock]()
     queue = QueueBench(rank, world_size) if world_size > 1 and own_device().type == "cuda" else None
     running = [RunningMeasurement(rank, world_size, measurement_plan) for measurement_plan in plan.measurements]
@@ -221,7 +221,7 @@ def _report_blocks(rank: int, plan: CalibrationPlan, done: int) -> None:
 
 
 def _in_groups(runs: Sequence[T]) -> list[list[T]]:
-    """Return the runs one by one, or as one group if there are more than two. A block is measured after each group."""
+    """Group the runs to execute before each block: one per group, or all in one group if there are more than two."""
     return [[*runs]] if len(runs) > 2 else [[run] for run in runs] or [[]]
 
 

@@ -35,10 +35,11 @@ class LoadWatch:
         self._own = process_time() - self._own
 
     def share_of_others(self, ranks_cpu_s: float | None = None) -> MachineLoad | None:
-        """Return the load that other processes caused; None if the kernel has no counters.
+        """Return the load that other processes caused, or None if the kernel's counters are missing or have not
+        advanced.
 
         ``ranks_cpu_s`` is the CPU time of this process's ranks, in seconds. Default: the value in the kernel's
-        counters, which include ranks and emulated networks that have ended.
+        counters, which include only ranks and emulated networks that have ended.
         """
         if self._begin is None or self._end is None or self._end.total <= self._begin.total:
             return None
@@ -48,7 +49,9 @@ class LoadWatch:
         return MachineLoad(others, (self._end.steal - self._begin.steal) / total, self._names(total))
 
     def _names(self, total: float) -> list[str]:
-        """Return the names of at most three processes that ran throughout and took over 1 % of all cores' time."""
+        """Return the names of the three busiest processes that took over 1 % of all cores' time; fewer if there are
+        fewer.
+        """
         assert self._begin is not None and self._end is not None
         before = self._begin.by_process
         used = [
@@ -62,7 +65,7 @@ class LoadWatch:
 
 @contextmanager
 def watch_load() -> Iterator[LoadWatch]:
-    """Measure the load of other processes within the context."""
+    """Yield a LoadWatch that measures the load of other processes within the context."""
     watch = LoadWatch()
     try:
         yield watch
@@ -71,7 +74,7 @@ def watch_load() -> Iterator[LoadWatch]:
 
 
 def read_counters() -> Counters | None:
-    """Return the kernel's counters, or None if the system does not count stolen time, as outside Linux."""
+    """Return the kernel's counters, or None if the system does not report steal time (only Linux does)."""
     times = psutil.cpu_times()
     if not hasattr(times, "steal"):
         return None

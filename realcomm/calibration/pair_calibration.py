@@ -23,11 +23,11 @@ CROWD_BANDWIDTH = 100e6 / 8  # least bytes/s, so that a crowd waits for cores an
 def calibrate_pair(
     bandwidth: float, *, crowd: PairProbes | None = None, timeout: float = 300.0, progress: Progress | None = None
 ) -> PairProbes:
-    """Build two hosts on a switch with links of ``bandwidth`` bytes/s, measure their messages, and remove the hosts.
+    """Emulate two hosts that are connected by a switch, and return measurements of the messages between them.
 
-    This takes about 40 seconds at 50 Mbit/s. With ``crowd``, an earlier result, its measurements with more ranks than
-    cores are reused, which halves the time. Raise RunFailed if this machine cannot emulate a network or packets were
-    lost, and RankFailed and TimedOut as ``launch`` does.
+    ``bandwidth`` is the rate of both links in bytes/s. This takes about 40 seconds at 50 Mbit/s. If ``crowd``, an
+    earlier result, is given, its measurements with 4 and 8 ranks are reused, which halves the time. Raise RunFailed if
+    this machine cannot emulate a network or if packets are lost. Raise RankFailed and TimedOut as ``launch`` does.
 
     >>> calibrate_pair(50e6 / 8).send_buffer  # doctest: +SKIP
     954112
@@ -45,9 +45,10 @@ def calibrate_pair(
 def probe_crowd(
     bandwidth: float, ranks: int = CROWDS[-1], *, timeout: float = 300.0, progress: Progress | None = None
 ) -> list[CrowdRound]:
-    """Measure messages among ``ranks`` ranks, half of them on each of two hosts. Use more ranks than cores.
+    """Measure messages among ``ranks`` ranks on two emulated hosts, with half of the ranks on each host.
 
-    ``bandwidth`` is in bytes/s. This takes about 10 seconds. Raise as ``calibrate_pair`` does.
+    Use more ranks than cores. ``bandwidth`` is in bytes/s; links have at least 100 Mbit/s. This takes about 10 seconds.
+    Raise the same errors as ``calibrate_pair``.
     """
     with EmulatedNetwork(plan_pair(max(bandwidth, CROWD_BANDWIDTH), ranks)) as network:
         rounds: list[CrowdRound] = launch(
@@ -64,9 +65,10 @@ def calibrate_emulated(
     timeout: float = 300.0,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Measure a pair of emulated hosts, and ``trainings`` in ``ranks`` processes, to predict emulated clusters.
+    """Return a calibration for predictions of emulated clusters with ``ranks`` ranks.
 
-    ``bandwidth`` is the rate of the pair's links in bytes/s. Raise as ``calibrate_pair`` does.
+    Messages are measured between two emulated hosts whose links have ``bandwidth`` bytes/s. Steps of ``trainings`` are
+    measured in ``ranks`` processes without an emulated network. Raise the same errors as ``calibrate_pair``.
 
     >>> calibrate_emulated(50e6 / 8, ranks=4).pair.window  # doctest: +SKIP
     147696
@@ -79,14 +81,14 @@ def calibrate_emulated(
 
 
 def from_pair(pair: PairProbes, ranks: int) -> Calibration:
-    """Compute a calibration for ``ranks`` emulated hosts from probes between two hosts, without compute times."""
+    """Compute a calibration for ``ranks`` emulated hosts from measurements of two hosts. It has no compute times."""
     threads = threads_per_rank(ranks)
     one_way, both_ways, reduction = map(fit_line, (pair.one_way, pair.exchange, pair.reduction))
     return with_pair(Calibration(ranks, threads, one_way, both_ways, reduction), pair)
 
 
 def with_pair(calibration: Calibration, pair: PairProbes) -> Calibration:
-    """Return ``calibration`` with the message costs of ``pair``, in the calibration itself and in each of its parts."""
+    """Return ``calibration`` with the measurements of ``pair``, which are also added to each of its ``parts``."""
     alone = replace(calibration, parts=[])
     pair_parts = pair.parts or [pair] * len(calibration.parts)
     compute_parts = calibration.parts or [alone] * len(pair_parts)

@@ -1,4 +1,4 @@
-"""Measure messages between two hosts, and among more ranks than cores. All ranks must call each measuring function."""
+"""Measure messages between two hosts, and among more ranks than cores. All ranks must call a function that measures."""
 
 import os
 import socket
@@ -121,13 +121,13 @@ def chain(hops: int, rank: int, world_size: int) -> Program:
 
 
 def exchange(steps: int, rank: int, world_size: int) -> Program:
-    """Let both ranks send and receive at once. Each step sends the chunk that the previous step received."""
+    """Let both ranks send and receive in each step. A rank sends the chunk that it received in the previous step."""
     for step in range(steps):
         yield send(1 - rank, step % 2), recv(1 - rank, 1 - step % 2)
 
 
 def passing(steps: int, messages: int, rank: int, world_size: int) -> Program:
-    """Let each rank forward the chunks of the previous step to ``messages`` ranks on the other host, in rotation."""
+    """Let each rank forward the ``messages`` chunks of the previous step to ranks on the other host, in rotation."""
     for step in range(steps):
         ours, theirs = (step % 2) * messages, (1 - step % 2) * messages
         apart = [1 + 2 * ((step * messages + each) % (world_size // 2)) for each in range(messages)]
@@ -146,7 +146,7 @@ def reduction(rank: int, world_size: int) -> Program:
 
 
 def probe_pair(rank: int, world_size: int, bandwidth: float) -> PairProbes:
-    """Measure the messages of a pair of hosts with links of ``bandwidth`` bytes/s; both ranks must call this."""
+    """Measure messages between two hosts whose links have ``bandwidth`` bytes/s. Both ranks must call this."""
     tiny, exchanged = _tiny(rank, world_size)
     chains = tiny + [
         (size, hops, _seconds(partial(chain, hops), size, 1))
@@ -176,9 +176,9 @@ def probe_pair(rank: int, world_size: int, bandwidth: float) -> PairProbes:
 
 
 def time_crowd(rank: int, world_size: int) -> list[CrowdRound]:
-    """Time messages among an even number of ranks, more than cores, round by round. All ranks must call this.
+    """Time messages among an even number of ranks, in several rounds. All ranks must call this.
 
-    The measured programs take turns, so that a disturbance affects all of them.
+    There should be more ranks than cores. The measured programs alternate, so that a disturbance affects all of them.
     """
     programs = [(steps, messages) for messages in (1, world_size // 2) for steps in TINY_EXCHANGES]
     calls = [
@@ -210,10 +210,10 @@ def _medians(repetitions: list[list[Interval]]) -> list[float]:
 
 
 def _gloo_collectives(world_size: int) -> dict[int, Callable[[], object]]:
-    """Return gloo's barrier and all_gather, each keyed by the total number of messages that all ranks send.
+    """Return gloo's barrier and all_gather. The key of each is the number of messages that all ranks send in total.
 
-    In a barrier, each rank sends one message per doubling (gloo/barrier.cc). In an all_gather, it sends two messages to
-    each other rank (gloo/allgather.cc).
+    In a barrier, each rank sends ceil(log2(world_size)) messages (gloo/barrier.cc). In an all_gather, it sends two
+    messages to each other rank (gloo/allgather.cc).
     """
     piece = torch.zeros(TINY // 4)
     pieces = [torch.zeros_like(piece) for _ in range(world_size)]
@@ -240,20 +240,20 @@ def _seconds(program: Callable[[int, int], Program], size: int, chunks: int) -> 
 def _call(
     program: Callable[[int, int], Program], rank: int, world_size: int, size: int, chunks: int
 ) -> Callable[[], object]:
-    """Return a function that runs a program and records its events, as a measurement does."""
+    """Return a function that runs a program with chunks of ``size`` bytes, and records events as in a measurement."""
     call = CollectiveCall(Algorithm(NO_COLLECTIVE, "probe", program, chunks_rule=chunks), chunks * size // 4)
     executor, buffer = Executor(call, rank, world_size), neutral_buffer(call, torch.device("cpu"))
     return lambda: executor.run(buffer, [])
 
 
 def _exchange(size: int) -> float:
-    """Return the seconds that each additional exchange step takes."""
+    """Return the time of one exchange step in seconds: the difference between a long and a short exchange, per step."""
     few, many = (_seconds(partial(exchange, steps), size, 2) for steps in EXCHANGES)
     return (many - few) / (EXCHANGES[1] - EXCHANGES[0])
 
 
 def _tiny(rank: int, world_size: int) -> tuple[list[tuple[int, int, float]], float]:
-    """Return the relay times of the smallest messages, and the seconds that each additional exchange step takes."""
+    """Return the smallest messages' times as (bytes, hops, seconds), and the time of one exchange step in seconds."""
     calls = [
         *(_call(partial(chain, hops), rank, world_size, TINY, 1) for hops in TINY_HOPS),
         *(_call(partial(exchange, steps), rank, world_size, TINY, 2) for steps in TINY_EXCHANGES),
@@ -283,7 +283,9 @@ def _posting(messages: int) -> float:
 
 
 def _send_undisturbed(rank: int, size: int, goodput: float) -> tuple[float, float]:
-    """Return the times of ``_send``. If a long message is slower than its link, repeat it, and return the fastest."""
+    """Return the times of ``_send``. Repeat a long message that is slower than its link, and return the fastest
+    attempt.
+    """
     tries = [_send(rank, size)]
     while size > LONG_SIZE and len(tries) < ATTEMPTS and tries[-1][1] > (1 + SLOWER) * size / goodput:
         tries.append(_send(rank, size))
@@ -311,7 +313,7 @@ def _send(rank: int, size: int) -> tuple[float, float]:
 
 
 def _connection(rank: int, goodput: float, done: SizeTimes) -> tuple[int, int, float, int]:
-    """Return the sender's window, bytes in flight, round trip (s) and send buffer (bytes) for the largest message."""
+    """Return the sender's window, bytes in flight, round-trip time (s) and send buffer (bytes) for a long message."""
     with sampling_in_flight() as samples:
         _send(rank, done[-1][0])
     in_flight_samples = [each for each in samples if each] or [0]
