@@ -1,7 +1,7 @@
-"""Build an emulated network in a process that keeps it open until the launcher closes a pipe, and measure its links.
+"""Build an emulated network, measure its links, and keep it open until the launcher closes a pipe.
 
-The network exists as long as this process or a rank has the files of its namespaces open. Dropped packets and TCP
-timeouts are read from the kernel's counters.
+This module runs in a separate process. The network exists as long as this process or a rank has the files of its
+namespaces open. Dropped packets and TCP timeouts are read from the kernel's counters.
 """
 
 import json
@@ -67,7 +67,7 @@ def read_counts() -> PacketCounts:
 
 
 def _table(text: str) -> dict[str, dict[str, int]]:
-    """Parse pairs of lines from the kernel, names and then numbers, into a dict keyed by the word before the colon."""
+    """Parse alternating lines of names and numbers from the kernel into {word before the colon: {name: number}}."""
     lines = [line.split() for line in text.splitlines()]
     return {
         names[0].rstrip(":"): dict(zip(names[1:], map(int, numbers[1:]), strict=True))
@@ -76,13 +76,13 @@ def _table(text: str) -> dict[str, dict[str, int]]:
 
 
 class NetworkBuilder:
-    """Builds the namespaces of a plan and keeps them open.
+    """Builds the network namespaces and links of a plan, and keeps them open.
 
-    The process must have only one thread, and moves to a new namespace.
+    The process must have only one thread. It moves to a new namespace.
     """
 
     def __init__(self, plan: NetworkPlan) -> None:
-        """Build the network. Raise RunFailed, which names the missing feature, if this system cannot build it."""
+        """Build the network. Raise RunFailed if this system lacks a feature that the network needs."""
         self.plan = plan
         self.has_own_user = _unshare()
         self.home = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
@@ -116,9 +116,10 @@ class NetworkBuilder:
         enter_network(self.home)
 
     def verify(self) -> list[float]:
-        """Measure each direction of each link without traffic in the other direction; return the goodputs in bytes/s.
+        """Measure the TCP goodput of each link in each direction; return the goodputs in bytes/s.
 
-        Raise RunFailed if a direction misses its rate by more than ``TOLERANCE`` in every attempt.
+        The two directions of a link are measured separately. Raise RunFailed if a goodput deviates by more than
+        ``TOLERANCE`` in every attempt.
         """
         goodputs = dict.fromkeys(self.plan.directions, 0.0)
         wrong, seconds = list(self.plan.directions), MEASURED_S
@@ -144,7 +145,7 @@ class NetworkBuilder:
         self.before = self._read()
 
     def complaints(self) -> list[str]:
-        """Return one text per queue that dropped packets, and per host with TCP timeouts, since the last ``mark``."""
+        """Return a message for each queue with dropped packets and each host with TCP timeouts since the last ``mark``."""
         complaints, after = [], self._read()
         links = {
             (direction.src, self.plan.interface(direction.src, direction.dst)): direction.name
@@ -171,7 +172,7 @@ class NetworkBuilder:
 
 
 def _unshare() -> bool:
-    """Move to new namespaces; return whether a user namespace is among them."""
+    """Move into a new network namespace; return whether this needed a new user namespace. Raise RunFailed on failure."""
     check_tools()
     try:
         return unshare_network()
@@ -183,10 +184,10 @@ def _unshare() -> bool:
 
 
 def groups(directions: Iterable[Direction]) -> list[list[Direction]]:
-    """Divide the directions into groups whose directions can be measured at the same time.
+    """Divide link directions into groups that can be measured at the same time.
 
-    A group consists of one direction, or needs at most ``AT_ONCE`` bytes/s. It never contains both directions of a
-    link, because acknowledgments travel in the other direction and need a share of its bandwidth.
+    A group has one direction, or several with at most ``AT_ONCE`` bytes/s in total. The two directions of a link are
+    never in the same group, because the acknowledgments of one direction use bandwidth of the other.
     """
     grouped: list[list[Direction]] = []
     for direction in directions:
@@ -220,9 +221,10 @@ def _set(name: str, value: str) -> None:
 
 
 def hold(connection: Connection, plan: NetworkPlan) -> None:
-    """Build the network, send the ranks' namespaces, and then answer requests.
+    """Build the network, send the ranks' namespaces to the launcher, and then answer its requests.
 
-    This is the main function of the network's process. Each answer is a value or an exception.
+    This is the main function of the network's process. A request names a method of NetworkBuilder. The answer is the
+    result of the method, or its InputError or RunFailed.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C reaches the whole terminal; the launcher closes the pipe
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the fork server has changed it

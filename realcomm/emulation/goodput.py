@@ -24,7 +24,7 @@ _RATE = "rate 100gbit"  # faster than any core
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One end of a transfer: an open file of a network namespace, and the address of its node."""
+    """One end of a transfer: the open file of its network namespace, and its IPv4 address."""
 
     namespace: int
     address: str
@@ -54,7 +54,7 @@ class TimedTransfer:
         self.arrived.append((time.perf_counter(), self.total))
 
     def speed(self, since: float) -> float:
-        """Return the bytes received per second since ``since``: the slope of a line fitted by least squares."""
+        """Return the bytes received per second since ``since``, as the slope of a least-squares line."""
         times, received = zip(*(point for point in self.arrived if point[0] >= since), strict=True)
         return linear_regression(times, received).slope
 
@@ -64,7 +64,7 @@ class TimedTransfer:
 
 
 def expected_goodput(bandwidth: float) -> float:
-    """Return the bytes/s of a link that remain for TCP's payload after the headers of Ethernet, IPv4 and TCP.
+    """Return a link's TCP goodput in bytes/s: its bandwidth without the headers of Ethernet, IPv4 and TCP.
 
     >>> round(expected_goodput(50e6) / 1e6, 2)
     47.82
@@ -73,7 +73,7 @@ def expected_goodput(bandwidth: float) -> float:
 
 
 def measure_goodput(pairs: Sequence[tuple[Endpoint, Endpoint]], seconds: float = MEASURED_S) -> list[float]:
-    """Return the bytes/s from each sender to its receiver while all pairs send at once.
+    """Return the goodput in bytes/s from each sender to its receiver, while all pairs send at once.
 
     The pairs must not share a rate-limited link. Raise OSError if a sender cannot reach its receiver.
     """
@@ -120,10 +120,10 @@ def connect(sender: Endpoint, receiver: Endpoint) -> TimedTransfer:
 
 
 def measure_speed() -> float:
-    """Return how many bytes one CPU-second can send and receive through a token bucket, in segments of ``MTU`` bytes.
+    """Return how many bytes this machine can send and receive through a token bucket in one second of CPU time.
 
-    Only CPU time is measured, so other processes hardly affect the result. The calling process must have only one
-    thread. It returns to its namespace afterwards.
+    Segments have ``MTU`` bytes. Other processes hardly affect the result, because only this process's CPU time counts.
+    The process must have only one thread. It returns to its namespace afterwards.
     """
     home = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
     away = new_network()

@@ -23,11 +23,11 @@ TIMEOUT_S = 120.0  # to build and measure a network, which takes seconds on a ma
 
 
 class EmulatedNetwork:
-    """A cluster's network on this machine, within a ``with`` statement; see ``emulate``.
+    """A cluster's network on this machine, which exists within a ``with`` statement; see ``emulate``.
 
-    ``namespaces`` are the namespaces of each rank. ``goodputs`` are TCP's measured bytes/s in each of the plan's
-    directions. ``bearable`` is the total traffic that this machine can emulate, in bytes/s. ``delays`` is true if links
-    have latency.
+    ``namespaces`` lists each rank's namespaces. ``goodputs`` lists the measured TCP goodput of each link direction in
+    ``plan.directions``, in bytes/s. ``bearable`` is the total traffic that this machine can emulate, in bytes/s.
+    ``delays`` is true if links have latency.
     """
 
     def __init__(self, plan: NetworkPlan) -> None:
@@ -42,8 +42,8 @@ class EmulatedNetwork:
     def __enter__(self) -> Self:
         """Build the network and measure its links.
 
-        Raise InputError if its traffic is more than this machine can emulate. Raise RunFailed if this machine cannot
-        emulate a network, or if a link misses its rate.
+        Raise InputError if all hosts together may send more than this machine can emulate. Raise RunFailed if this
+        machine cannot emulate a network, or if the goodput of a link is wrong.
         """
         with HeldInterrupts() as interrupts, without_main():
             start_server()
@@ -80,7 +80,7 @@ class EmulatedNetwork:
         self._receive()
 
     def complaints(self) -> list[str]:
-        """Return one text per queue that dropped packets, and per host with TCP timeouts, since the last ``mark``."""
+        """Return a message for each queue with dropped packets and each host with TCP timeouts since the last ``mark``."""
         self._ask("complaints")
         complaints: list[str] = self._receive()
         return complaints
@@ -142,12 +142,15 @@ def round_down(value: float) -> int:
 
 
 def emulate(cluster: Emulable) -> EmulatedNetwork:
-    """Return the network of a cluster. Entering its ``with`` statement builds the network on this machine.
+    """Return a cluster's emulated network. A ``with`` statement builds it on this machine.
 
-    Each host and switch is a network namespace, and each link is rate-limited in both directions. Pass the entered
-    network as ``network`` to ``run``, ``train`` and ``launch``. No cleanup is needed, however this process ends. Raise
-    InputError for a cluster that cannot be emulated. Entering raises InputError for more traffic than this machine can
-    emulate, and RunFailed if the network cannot be built or a link misses its rate.
+    Each host and switch is a network namespace, and each link is rate-limited in both directions. Within the ``with``
+    statement, pass the network as ``network`` to ``run``, ``train`` and ``launch``. The network disappears when this
+    process ends, even if the process is killed.
+
+    Raise InputError if the cluster cannot be emulated. The ``with`` statement raises InputError if the cluster's
+    traffic exceeds what this machine can emulate. It raises RunFailed if the network cannot be built or a link misses
+    its rate.
 
     >>> with emulate(simcomm.star(4, "50 Mbit/s", "0 us")) as network:  # doctest: +SKIP
     ...     trace = realcomm.run("all_reduce/ring", cluster, nbytes=65536, network=network)
@@ -167,7 +170,9 @@ class Ability(NamedTuple):
 
 
 def try_emulation() -> Ability:
-    """Build and measure a network of two hosts. Raise RunFailed, which names the missing feature, if this fails.
+    """Build and measure a network of two hosts; return what this machine can emulate.
+
+    Raise RunFailed if this machine cannot emulate a network. The message names the missing feature.
 
     >>> try_emulation().bearable > 1e6  # doctest: +SKIP
     True

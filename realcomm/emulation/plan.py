@@ -1,8 +1,8 @@
-"""Plan an emulated cluster, and the commands of ip, bridge and tc that build it.
+"""Plan an emulated cluster, and generate the commands of ip, bridge and tc that build it.
 
-Each host and each switch is a network namespace. Its interface ``eth0`` has the node's address. A host with one link
-has its end of the link as ``eth0``. Every other node is a bridge: ``eth0`` is the bridge itself, and each link is a
-port of it. Bridges forward frames by destination, also to and from their own address.
+Each host and each switch is a network namespace. The interface ``eth0`` has its address. On a host with one link,
+``eth0`` is the host's end of the link. On every other node, ``eth0`` is a bridge, and each link is a port of the
+bridge. Bridges forward frames by destination.
 """
 
 import os
@@ -31,16 +31,17 @@ PATIENCE_S = 5  # TCP's retransmission timeout; nothing is dropped, only queued
 
 
 class FoundRoutes(Protocol):
-    """A router, which returns the nodes on the route between two nodes, including both ends."""
+    """A router. ``route`` returns all nodes on the route from ``src`` to ``dst``, including these two."""
 
     def route(self, src: str, dst: str) -> tuple[str, ...]: ...
 
 
 @runtime_checkable
 class Emulable(Protocol):
-    """A cluster that can be emulated, such as those of ``simcomm``: each rank's host, a graph of links, and routes.
+    """A cluster that can be emulated, such as a cluster of ``simcomm``.
 
-    Every edge of ``graph`` is one direction of a link, with ``bandwidth`` in bytes/s and ``latency`` in seconds.
+    ``hosts`` has the host of each rank. Every edge of ``graph`` is one direction of a link, with ``bandwidth`` in
+    bytes/s and ``latency`` in seconds.
     """
 
     @property
@@ -91,7 +92,7 @@ class NetworkPlan:
 
     @property
     def rate(self) -> float:
-        """The total bytes/s if all hosts send at once, which this machine must be able to move."""
+        """The sum of the bandwidths in bytes/s at which hosts can send. This machine must be able to move as much."""
         return sum(direction.bandwidth for direction in self.directions if direction.src in self.hosts)
 
     @property
@@ -184,9 +185,9 @@ def _directions(cluster: Emulable, used: list[tuple[str, str]]) -> Iterator[Dire
 
 
 def _forwarding(routes: list[tuple[str, ...]], bridges: set[str]) -> dict[str, dict[str, str]]:
-    """Return each bridge's next hop by destination. Raise InputError if a next hop depends on the sender.
+    """Return each bridge's forwarding table, which maps a destination to the next hop. A bridge drops other frames.
 
-    A bridge has entries only for routes that pass through it, so it drops other frames.
+    Raise InputError if the next hop to a destination also depends on the sender.
     """
     next_hops: dict[str, dict[str, str]] = {bridge: {} for bridge in sorted(bridges)}
     for route in routes:
@@ -210,7 +211,10 @@ def check_tools() -> None:
 
 
 def run_batch(tool: str, lines: Iterable[str], pass_files: Sequence[int] = ()) -> None:
-    """Run all lines in one process of a tool, in this process's network namespace. Raise RunFailed if one fails."""
+    """Run commands, one per line, in one process of a tool and in this process's network namespace.
+
+    Raise RunFailed if a command fails.
+    """
     if text := "".join(f"{line}\n" for line in lines):
         run_tool(tool, ["-batch", "-"], text, pass_files)
 
@@ -230,7 +234,7 @@ def _find(tool: str) -> str | None:
 
 
 def link_commands(plan: NetworkPlan, files: dict[str, str]) -> Iterator[str]:
-    """Yield the ``ip`` commands that create all links. ``files`` contains the namespace file of each node."""
+    """Yield the ``ip`` commands that create all links. ``files`` maps each node to the file of its namespace."""
     for direction in plan.directions:
         if direction.src < direction.dst:
             ends = []
@@ -260,15 +264,15 @@ def node_commands(plan: NetworkPlan, node: str) -> Iterator[str]:
 
 
 def forwarding_entries(plan: NetworkPlan, node: str) -> Iterator[str]:
-    """Yield the ``bridge`` commands for the namespace of a node: its next hop to each other node."""
+    """Yield the ``bridge`` commands that give a node the next hop to each destination in its forwarding table."""
     for destination, onward in plan.forwarding.get(node, {}).items():
         yield f"fdb replace {plan.mac(destination)} dev {plan.interface(node, onward)} master static"
 
 
 def shapers(plan: NetworkPlan, node: str, *, delays: bool) -> Iterator[str]:
-    """Yield the ``tc`` commands for the namespace of a node: a token bucket at its end of each link.
+    """Yield the ``tc`` commands that limit the rate of a node's outgoing links with token buckets.
 
-    With ``delays``, frames first wait for the link's latency (``netem``).
+    If ``delays`` is true, ``netem`` first delays each frame by the link's latency.
     """
     for direction in plan.directions:
         if direction.src != node:
