@@ -1,7 +1,7 @@
-"""Collectives for a first exercise: each rank passes its rank and the world size.
+"""Collectives for a first exercise, which take the rank and the world size as arguments.
 
 They work in place on the default group of ``torch.distributed`` and send only point-to-point messages. All raise
-InputError, a ValueError, if ``rank`` or ``world_size`` differs from the group's. The examples show rank 0 of two.
+InputError, a ValueError, if ``rank`` or ``world_size`` is not that of this process. The examples show rank 0 of two.
 """
 
 import torch
@@ -24,9 +24,9 @@ def broadcast(tensor: torch.Tensor, rank: int, world_size: int, src: int = 0) ->
 
 
 def reduce(tensor: torch.Tensor, rank: int, world_size: int, dst: int = 0, op: str = "sum") -> None:
-    """Reduce ``tensor`` over all ranks by ``op`` ("sum", "mean", ...); the other ranks send their tensors to ``dst``.
+    """Reduce ``tensor`` over all ranks by ``op`` ("sum", "mean", ...). Only rank ``dst`` gets the result.
 
-    On ranks other than ``dst``, the content is undefined afterwards.
+    On the other ranks, the content of ``tensor`` is undefined afterwards.
 
     >>> tensor = torch.tensor([rank + 1.0])
     >>> classroom.reduce(tensor, rank, world_size)
@@ -52,7 +52,7 @@ def all_reduce(tensor: torch.Tensor, rank: int, world_size: int, op: str = "sum"
 def ring_all_reduce(tensor: torch.Tensor, rank: int, world_size: int, op: str = "sum") -> None:
     """Reduce ``tensor`` over all ranks by ``op`` in a ring; every rank gets the result.
 
-    Each of p ranks sends 2 (p - 1) messages, of 1/p of the tensor each, to its right neighbor.
+    Each of p ranks sends 2 (p - 1) messages to its right neighbor. Each message contains 1/p of the tensor.
 
     >>> tensor = torch.tensor([rank + 1.0, 1.0])
     >>> classroom.ring_all_reduce(tensor, rank, world_size, op="mean")
@@ -64,7 +64,6 @@ def ring_all_reduce(tensor: torch.Tensor, rank: int, world_size: int, op: str = 
 
 
 def _check(rank: int, world_size: int) -> None:
-    """Raise InputError unless this process is ``rank`` of ``world_size`` in the default group."""
     if not dist.is_initialized():
         raise InputError("there is no process group; call torch.distributed.init_process_group first")
     if (rank, world_size) != (actual := (dist.get_rank(), dist.get_world_size())):
