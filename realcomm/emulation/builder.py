@@ -145,7 +145,7 @@ class NetworkBuilder:
         self.before = self._read()
 
     def complaints(self) -> list[str]:
-        """Return a message for each queue with dropped packets and each host with TCP timeouts since the last ``mark``."""
+        """Return a message for each queue with dropped packets and each host with TCP timeouts since ``mark``."""
         complaints, after = [], self._read()
         links = {
             (direction.src, self.plan.interface(direction.src, direction.dst)): direction.name
@@ -172,7 +172,7 @@ class NetworkBuilder:
 
 
 def _unshare() -> bool:
-    """Move into a new network namespace; return whether this needed a new user namespace. Raise RunFailed on failure."""
+    """Move into a new network namespace; return whether this needed a user namespace. Raise RunFailed on failure."""
     check_tools()
     try:
         return unshare_network()

@@ -80,7 +80,7 @@ class EmulatedNetwork:
         self._receive()
 
     def complaints(self) -> list[str]:
-        """Return a message for each queue with dropped packets and each host with TCP timeouts since the last ``mark``."""
+        """Return a message for each queue with dropped packets and each host with TCP timeouts since ``mark``."""
         self._ask("complaints")
         complaints: list[str] = self._receive()
         return complaints
