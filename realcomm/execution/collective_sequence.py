@@ -1,8 +1,9 @@
 """Number the collectives of each group, and reject new ones after a failure.
 
 The number is part of each message's tag, so messages of different collectives are never confused. After a failure,
-messages may still be in flight and peers may wait. So the group rejects all later collectives, as NCCL does after an
-abort. Invalid arguments raise before a collective gets a number, so the call can be repeated.
+messages may still be in flight, and peers may still wait for messages. Therefore the group rejects all later
+collectives, as NCCL does after an abort. Invalid arguments raise before a collective gets a number, so the group can
+still be used.
 """
 
 from itertools import count
@@ -34,16 +35,18 @@ class CollectiveSequence:
             )
 
     def fail(self, collective: "Collective", error: BaseException) -> None:
-        """Reject all later collectives, with the first failure as the reason."""
+        """Record that ``collective`` failed with ``error``, and reject all later collectives with the first failure as
+        reason.
+        """
         reason = f"its collective {collective.number}, {collective.name}, failed with {describe_error(error, None)}"
         self._failed = self._failed or reason
 
 
 class Collective:
-    """One collective of a group, as a context manager that is entered once.
+    """One collective of a group, as a context manager that can be entered once.
 
-    The context is in torch's inference mode, in which any tensor can be written. So a worker thread does not depend on
-    the caller's mode.
+    Within the context, torch's inference mode is on, in which any tensor can be written. So it does not matter whether
+    the collective runs on the caller's thread or on a worker thread.
     """
 
     def __init__(self, sequence: CollectiveSequence, name: str, number: int) -> None:

@@ -1,7 +1,7 @@
 """Time work on a device, in seconds of ``time.perf_counter``.
 
-A CPU executes a call at once. A GPU executes it later, in stream order. No clock waits for the whole device, because
-the work of another channel may need messages that are not posted yet.
+A CPU executes work at once. A GPU executes queued work later, in stream order. These clocks never synchronize the whole
+device, because the work of another channel may need messages that are not posted yet.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ T = TypeVar("T")  # a record with a ``begin`` and an ``end``
 
 
 class HostClock:
-    """The clock of a CPU. Its marks are times in seconds.
+    """The clock of a CPU. A mark, which denotes an instant, is a time in seconds.
 
     >>> clock = HostClock()
     >>> mark = clock.now()
@@ -24,7 +24,7 @@ class HostClock:
     """
 
     def now(self) -> float:
-        """Return a mark that the device reaches after all work queued so far."""
+        """Return a mark for the instant at which the device has finished all work queued so far."""
         return perf_counter()
 
     def has_passed(self, mark: float) -> bool:
@@ -36,15 +36,17 @@ class HostClock:
         return mark
 
     def date(self, events: list[T]) -> list[T]:
-        """Wait for the last event, and return the events with their marks converted to seconds."""
+        """Wait for the last event, and return the events with their ``begin`` and ``end`` converted from marks to
+        seconds.
+        """
         return events
 
 
 class StreamClock(HostClock):
-    """The clock of a GPU's current stream. A mark is a CUDA event.
+    """The clock of a GPU's current stream. A mark is the index of a CUDA event.
 
-    CUDA events have a resolution of half a microsecond in the first seconds. The resolution decreases over time, so use
-    a new clock every few seconds.
+    Times have a resolution of half a microsecond in the first seconds. The resolution decreases over time, so use a new
+    clock every few seconds.
     """
 
     def __init__(self, device: "torch.device") -> None:

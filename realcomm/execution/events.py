@@ -16,8 +16,8 @@ class Event(NamedTuple):
     """One operation of one rank, with times in seconds of ``time.perf_counter``, which all ranks of a host share.
 
     A send or receive begins when it is posted and ends when this rank sees it complete. The reduction of a
-    ``recv_reduce`` is a separate event of kind REDUCE. A message in several slices is one event; a reduction or copy is
-    one event for each slice.
+    ``recv_reduce`` is a separate event of kind REDUCE. A message that is sent in several slices is one event.
+    Reductions and copies have one event for each slice.
     """
 
     step: int
@@ -33,7 +33,7 @@ class EventRecorder:
     def __init__(self, device: "torch.device") -> None:
         """Record an execution on ``device``.
 
-        On a GPU, times are those of the current stream. They are available only after the rank has posted all its work.
+        On a GPU, times are taken on the current stream. They can be read only after the rank has posted all its work.
         """
         self._clock = device_clock(device)
         self._messages: dict[tuple[int, int, int], Event] = {}  # by channel, step and position in the step
@@ -43,13 +43,13 @@ class EventRecorder:
         return self._clock.now()
 
     def post(self, transfers: "Iterable[Transfer[torch.Tensor]]") -> None:
-        """Record that slices are about to be posted."""
+        """Store the current time as the time at which these slices are posted."""
         now = self.now()
         for transfer in transfers:
             transfer.posted = now
 
     def add_message(self, channel: int, transfer: "Transfer[torch.Tensor]") -> None:
-        """Record a completed slice. A message lasts from the start of its first slice to the end of its last slice."""
+        """Record a completed slice as part of its message, which ends with its last slice."""
         key = channel, transfer.step, transfer.position
         before = self._messages.get(key)
         begin = transfer.posted if before is None else min(before.begin, transfer.posted)

@@ -1,7 +1,7 @@
 """Execute any rank program on a tensor with torch.distributed's point-to-point calls.
 
-A step follows the rules of ``collectives.step``. Receives are posted before sends. Otherwise gloo's receive-ready
-notification would queue behind outgoing data on the same connection, and an exchange would take twice as long.
+``collectives.step`` defines what a step of a program does. Receives are posted before sends. Otherwise gloo's
+receive-ready notification would queue behind outgoing data, and an exchange would take twice as long.
 """
 
 import weakref
@@ -146,10 +146,10 @@ class Executor:
     ) -> None:
         """Run the program on ``tensor``, in place, and append its events to ``record``.
 
-        ``collective`` is the group's current collective, whose context the caller has entered. Default: the next one.
-        Raise InputError for a tensor that is not contiguous or has another length or dtype. Raise torch.distributed's
-        RuntimeError if a peer is lost, with a note of the step and the peer, or if an earlier collective of the group
-        has failed.
+        ``collective`` is the group's current collective, whose context the caller has entered. Default: a new
+        collective of the group. Raise InputError if the tensor is not contiguous or has another length or dtype than
+        the call. Raise torch.distributed's RuntimeError if a peer is lost; a note then names the step and the peer.
+        Also raise RuntimeError if an earlier collective of the group has failed.
         """
         if tensor is not self._tensor() or tensor.data_ptr() != self._address:  # ``tensor.data`` may have been replaced
             self._bind(tensor)
@@ -177,18 +177,18 @@ class Executor:
             record += recorder.events()
 
     def settle(self, tensor: torch.Tensor) -> None:
-        """Do nothing, because ``run`` has already written the result to ``tensor``."""
+        """Do nothing: ``run`` has already written the result to ``tensor``."""
 
     @cached_property
     def buffer(self) -> torch.Tensor:
-        """A tensor that belongs to the executor, for data that is not contiguous or must not change."""
+        """A tensor of the call's length for callers whose data is not contiguous or must not change."""
         return self._allocate(self.call.elements)
 
     def _allocate(self, elements: int) -> torch.Tensor:
         return torch.empty(elements, dtype=self.dtype, device=self._device)
 
     def _bind(self, tensor: torch.Tensor) -> None:
-        """Build the pipeline for ``tensor``, and keep it until ``tensor`` is freed or another tensor is bound."""
+        """Build the pipeline for ``tensor``. It is kept until ``tensor`` is freed or another tensor is bound."""
         n = self.call.elements
         _check_tensor(tensor)
         if tensor.numel() != n or tensor.dtype != self.dtype:
@@ -219,7 +219,7 @@ class Executor:
         return self._groups[0]().recv(elements, peer, tag)
 
     def _post_each(self, step: SliceStep[torch.Tensor], recorder: EventRecorder | None) -> None:
-        """Post the messages of a step one by one, then do the reductions and copies that need no message."""
+        """Post the messages of a step one by one. Then do the reductions and copies that need no message."""
         send, receive, tag = self._send, self._receive, self._tag + step.chain
         for message in step.receives:
             message.work = receive(message.elements_list, message.peer, tag)
@@ -233,7 +233,7 @@ class Executor:
         self._write_early(step, recorder)
 
     def _post_grouped(self, step: SliceStep[torch.Tensor], recorder: EventRecorder | None) -> None:
-        """Post the messages of a step as one NCCL group, then do the reductions and copies that need no message."""
+        """Post the messages of a step as one NCCL group. Then do the reductions and copies that need no message."""
         if recorder is not None:
             recorder.post((*step.receives, *step.step.sends))
         receives = [(message.peer, message.elements_list) for message in step.receives]
@@ -251,7 +251,9 @@ class Executor:
             self._write(write, step, recorder)
 
     def _complete(self, step: SliceStep[torch.Tensor], waits: memoryview, recorder: EventRecorder | None) -> None:
-        """Wait for a step's messages, reduce or copy each when it arrives, then do the remaining writes."""
+        """Wait for a step's messages. Reduce or copy each one when it arrives, then do the remaining reductions and
+        copies.
+        """
         waits[0] = step.step.number
         for message in step.step.receives:
             waits[1] = self._world_ranks[message.peer]

@@ -1,8 +1,8 @@
 """Find the step that a GPU has reached in its queued programs, to report the location of a hang.
 
-On a GPU, ``wait`` returns at once: the host has posted all steps before the first message arrives. So a CUDA event
-follows each step on the stream. The thread that looks for hangs finds the first step whose event the GPU has not
-reached.
+On a GPU, ``wait`` returns at once, so the host posts all steps before the first message arrives. Therefore a CUDA event
+is recorded on the stream after each step. The thread that detects hangs looks for the first step whose event is not
+complete.
 """
 
 import time
@@ -22,7 +22,7 @@ _begun: deque["weakref.ref[StepMarks]"] = deque(maxlen=MOST_RUNS)
 
 
 class StepMark(NamedTuple):
-    """A step of a program, with the peer that it waits for."""
+    """A step of a program that waits for ``peer``, a world rank."""
 
     channel: int
     step: int
@@ -30,17 +30,17 @@ class StepMark(NamedTuple):
 
 
 class StepMarks:
-    """A series of CUDA events, one after each step of a program's latest run."""
+    """CUDA events that are recorded after the steps of a program's latest run."""
 
     def __init__(self, device: torch.device, label: bytes, timeout_s: float) -> None:
-        """Mark the runs of the program ``label``, whose group has a timeout of ``timeout_s`` seconds."""
+        """Observe the runs of the program ``label``, whose group has a timeout of ``timeout_s`` seconds."""
         self.label, self.timeout_s, self._device = label, timeout_s, device
         self._events: list[torch.cuda.Event] = []
         self._marks: list[StepMark] = []
         self._is_kept, self.begun_s = False, 0.0
 
     def begin(self) -> None:
-        """Begin a run. If the GPU has not finished the previous run, keep that run's marks instead."""
+        """Begin a run. If the GPU has not finished the previous run, keep observing the previous run instead."""
         self._is_kept = self.first_unfinished() is not None
         if not self._is_kept:
             self._marks, self.begun_s = [], time.monotonic()
@@ -48,7 +48,7 @@ class StepMarks:
             _start_looking(self._device)
 
     def add(self, mark: StepMark) -> None:
-        """Mark the end of a step."""
+        """Record an event on the current stream for the end of a step."""
         if self._is_kept:
             return
         if len(self._events) == len(self._marks):
@@ -57,13 +57,13 @@ class StepMarks:
         self._marks.append(mark)
 
     def first_unfinished(self) -> StepMark | None:
-        """Return the first step that the GPU has not completed, or None."""
+        """Return the first step that the GPU has not completed, or None if all steps are complete."""
         pairs = zip(list(self._marks), self._events, strict=False)
         return next((mark for mark, event in pairs if not event.query()), None)
 
 
 def look(wait: Wait) -> Pending | None:
-    """Store the GPU's current step in ``wait`` and return it; None if the GPU has finished all steps."""
+    """Return the step at which the GPU is waiting, and store it in ``wait``. Return None if all steps are complete."""
     for marks in [marks for marks in (reference() for reference in list(_begun)) if marks is not None]:
         if (mark := marks.first_unfinished()) is not None:
             wait.collective[:] = marks.label

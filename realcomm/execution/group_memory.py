@@ -1,7 +1,7 @@
 """Cache objects for a process group until the group is destroyed.
 
-torch keeps a group until ``destroy_process_group``. The cache has only weak references to groups. If a variable still
-refers to a destroyed group, its objects are dropped when the first object of another group is cached.
+The cache refers to groups weakly. If a variable keeps a destroyed group alive, the group's objects remain in the cache
+until the first object of another group is cached.
 """
 
 import weakref
@@ -19,9 +19,9 @@ _kept: weakref.WeakKeyDictionary[dist.ProcessGroup, dict[Hashable, Any]] = weakr
 
 
 def keep_for(group: dist.ProcessGroup, key: Hashable, make: Callable[[], T]) -> T:
-    """Return the object that ``make()`` creates for ``group`` and ``key``, cached until the group is destroyed.
+    """Return the cached object of ``group`` and ``key``; create it with ``make()`` if it is missing.
 
-    The object must refer to the group only through ``refer``.
+    The object is cached until the group is destroyed. It must not refer to the group directly, only through ``refer``.
     """
     objects = _kept.get(group)
     if objects is None:
@@ -36,8 +36,8 @@ def keep_for(group: dist.ProcessGroup, key: Hashable, make: Callable[[], T]) -> 
 class Recent(Generic[T]):
     """A cache of the ``MOST`` most recently used objects.
 
-    All ranks of a group must ask for the same keys in the same order. Then all of them recreate an object together, as
-    NCCL requires.
+    All ranks of a group must request the same keys in the same order. They then also create each object at the same
+    time, as NCCL requires.
     """
 
     MOST = 16  # executors, each with its scratch and staging
@@ -55,7 +55,7 @@ class Recent(Generic[T]):
 
 
 def refer(group: dist.ProcessGroup) -> GroupReference:
-    """Return a function that returns ``group``, or raises RuntimeError if the group is gone.
+    """Return a function that returns ``group``, or raises RuntimeError if the group no longer exists.
 
     The function does not keep the group alive.
     """
@@ -86,15 +86,17 @@ def _forget_destroyed() -> None:
 
 
 def host_group() -> dist.ProcessGroup:
-    """Return the default group, or a gloo group if the default group works on GPUs. All ranks must call this."""
+    """Return the default group, or a gloo group of the same ranks if the default group uses GPUs. All ranks must call
+    this.
+    """
     group = group_or_default()
     return group if own_device().type == "cpu" else keep_for(group, "host group", _make_host_group)
 
 
 def host_barrier() -> None:
-    """Block this process until all ranks arrive.
+    """Block this process until all ranks have called this.
 
-    An NCCL barrier would instead occupy GPUs on which other ranks still compute.
+    The GPUs are not involved: an NCCL barrier would occupy GPUs on which other ranks still compute.
     """
     dist.barrier(host_group())
 

@@ -1,4 +1,4 @@
-"""Derive the messages and the local operations of a measured execution from the events of its ranks."""
+"""Convert the recorded events of all ranks to the messages and the local operations of a collective."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ class MessageHalf(NamedTuple):
 
 
 def local_spans(events: Sequence[Sequence[Event]], start: float) -> Iterator[Span]:
-    """Yield the reductions and copies of each rank as spans. Both are named "reduce", as in a prediction."""
+    """Yield each rank's reductions and copies as spans named "reduce", with times in seconds since ``start``."""
     for rank, of_rank in enumerate(events):
         for event in of_rank:
             if event.operation.kind.is_local:
@@ -31,7 +31,10 @@ def local_spans(events: Sequence[Sequence[Event]], start: float) -> Iterator[Spa
 
 
 def follow_messages(call: CollectiveCall, events: Sequence[Sequence[Event]], start: float) -> Iterator[Message]:
-    """Yield the messages of an execution. On each channel, the k-th send from a to b matches b's k-th receive."""
+    """Yield the messages of an execution, with times in seconds since ``start``.
+
+    On each channel, the k-th send from rank a to rank b is matched with b's k-th receive from a.
+    """
     halves: dict[tuple[bool, int, int, int], list[MessageHalf]] = defaultdict(list)
     for rank in range(len(events)):
         for half in _halves(call, rank, len(events), events[rank]):

@@ -1,8 +1,8 @@
 """Adapt the executor to NCCL: group messages, create one communicator per channel, and connect ranks in advance.
 
-NCCL executes the calls of a communicator in order, one group of calls after another. So a step's messages must be one
-group. Otherwise the first message could wait for a peer that waits for the second. Channels must not wait for each
-other, so each has its own communicator (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html).
+A communicator executes its calls or groups of calls in order. Without groups, a step's first message could wait for a
+peer that waits for the second one. So each step's messages are one group. Channels must not wait for each other, so
+each has its own communicator (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html).
 """
 
 import weakref
@@ -31,7 +31,6 @@ class GroupWork:
         self._work = work
 
     def wait(self) -> None:
-        """Wait for all messages. Later calls do nothing."""
         if self._work is not None:
             self._work.wait()
             self._work = None
@@ -43,7 +42,7 @@ def needs_groups(device: torch.device) -> bool:
 
 
 def as_bytes(data: torch.Tensor) -> list[torch.Tensor]:
-    """Return a tensor as a list of one tensor of bytes, because NCCL does not support every dtype of torch."""
+    """Return a list with a uint8 view of the tensor, because NCCL does not support every dtype of torch."""
     return [data.view(torch.uint8)]
 
 
@@ -62,11 +61,11 @@ def post_group(
 
 
 def make_communicators(group: dist.ProcessGroup, channels: int, device: torch.device) -> tuple[dist.ProcessGroup, ...]:
-    """Return a communicator for each channel; the first is ``group`` itself. All ranks of the group must call this.
+    """Return one communicator per channel. The first is ``group`` itself. All ranks of the group must call this.
 
-    Further communicators are created once, and all programs share them. They end when ``group`` is destroyed and no
-    variable refers to it. Each is initialized by a collective of all ranks, because a program may not involve all of
-    them.
+    Communicators are created once and then shared by all programs. They exist until ``group`` is destroyed and no
+    variable refers to it. An all_reduce of all ranks initializes each communicator, because a program may not involve
+    all ranks.
     """
     others: list[dist.ProcessGroup] = keep_for(group, ("communicators", device), lambda: _first(group, device))
     for _ in range(channels - 1 - len(others)):
@@ -75,12 +74,14 @@ def make_communicators(group: dist.ProcessGroup, channels: int, device: torch.de
 
 
 def ranks_of(group: dist.ProcessGroup) -> list[int]:
-    """Return the world ranks of a group. For a communicator, these are the ranks of the group that it copies."""
+    """Return the world ranks of a group, or of a communicator that ``make_communicators`` has created for a group."""
     return dist.get_process_group_ranks(_copied[group]() if group in _copied else group)
 
 
 def _first(group: dist.ProcessGroup, device: torch.device) -> list[dist.ProcessGroup]:
-    """Initialize ``group``. Return an empty list for further communicators, which are shut down with ``group``."""
+    """Initialize ``group``. Return an empty list for its further communicators, which are shut down when ``group`` is
+    freed.
+    """
     others: list[dist.ProcessGroup] = []
     _initialized(group, device)
     weakref.finalize(group, _destroy, others).atexit = False
@@ -88,9 +89,10 @@ def _first(group: dist.ProcessGroup, device: torch.device) -> list[dist.ProcessG
 
 
 def _like(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
-    """Return a new communicator of the same ranks and backend, outside torch's registry of groups.
+    """Return a new communicator with the same ranks and backend, which torch does not count as a group.
 
-    Torch numbers its groups. If only a subgroup's ranks created a group, later groups would wait for the other ranks.
+    Torch numbers its groups on each rank. If only a subgroup's ranks created a group, the numbers of later groups would
+    differ between ranks, which would then wait forever.
     """
     backend = _backend_of(group, device)
     name = f"{group.group_name} communicator {next(keep_for(group, 'numbers', lambda: count(1)))}"
@@ -111,7 +113,7 @@ def _backend_of(group: dist.ProcessGroup, device: torch.device) -> Any:
 
 
 def timeout_of(group: dist.ProcessGroup, device: torch.device) -> float:
-    """Return the timeout of a call on this group, in seconds, after which torch's watchdog ends the process."""
+    """Return the timeout of the group's calls in seconds. Torch's watchdog ends the process after this time."""
     timeout: timedelta = _backend_of(group, device).options._timeout
     return timeout.total_seconds()
 
@@ -127,10 +129,10 @@ def _destroy(communicators: Sequence[dist.ProcessGroup]) -> None:
 
 
 def connect(groups: Sequence[dist.ProcessGroup], programs: Sequence[Sequence[Step]], device: torch.device) -> None:
-    """Connect this rank to all peers of its programs. Each channel has one program.
+    """Connect this rank to all peers of its programs. ``programs`` has one program per channel.
 
-    NCCL connects two ranks at their first message, and both block until the other rank posts it too. In the middle of a
-    program, two ranks could block in different channels.
+    NCCL connects two ranks at their first message, and each blocks until the other posts that message too. Within a
+    program, two ranks could block forever, each in another channel.
     """
     for group, program in zip(groups, programs, strict=True):
         named = {(op.kind is Kind.SEND, op.peer) for step in program for op in step if not op.kind.is_local}

@@ -1,4 +1,4 @@
-"""Convert times to rank 0's ``time.perf_counter``, which all ranks share. Each host's clock has a different zero."""
+"""Convert times to the shared clock, rank 0's ``time.perf_counter``. The origin of ``perf_counter`` differs by host."""
 
 from dataclasses import dataclass
 from math import inf
@@ -17,13 +17,13 @@ TAG = (1 << 24) - 1  # just below the executor's tags
 
 @dataclass
 class ClockOffset:
-    """The offset in seconds that converts this rank's clock to rank 0's clock."""
+    """The offset in seconds from this rank's clock to rank 0's clock."""
 
     seconds: float = 0.0
     measured: float = -inf  # when it was measured, on this rank's clock
 
     def is_stale(self) -> bool:
-        """Return whether to measure the offset again. An offset of zero, as on rank 0's host, never changes."""
+        """Return whether to measure the offset again. An offset of zero, as on rank 0's host, is measured only once."""
         return self.measured == -inf or (self.seconds != 0.0 and perf_counter() - self.measured > RENEWED_S)
 
     def measure(self) -> None:
@@ -48,9 +48,9 @@ class ClockOffset:
 
 
 def offset_of(round_trip: float, offset: float) -> float:
-    """Return ``offset``, or 0 if it is smaller than its measurement error.
+    """Return ``offset``, or 0 if its absolute value is not larger than its measurement error, ``round_trip / 2``.
 
-    Rank 0 read its clock during the round trip, so the error is at most half of ``round_trip``.
+    Both are in seconds. Rank 0 read its clock at an unknown time during the round trip.
 
     >>> offset_of(0.002, 3.5), offset_of(0.002, 0.0009)
     (3.5, 0.0)
@@ -72,7 +72,10 @@ def shared_clock_offset() -> float:
 
 
 def shared_instant() -> float:
-    """Return the same instant on every rank, in seconds of this rank's ``perf_counter``. All ranks must call this."""
+    """Return one instant that is the same on all ranks, in seconds of this rank's ``perf_counter``.
+
+    All ranks must call this together.
+    """
     offset = shared_clock_offset()
     return max_over_ranks(perf_counter() + offset) - offset
 
