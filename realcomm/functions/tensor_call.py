@@ -37,11 +37,11 @@ Copies = Sequence[tuple[torch.Tensor, int | None]]  # a tensor, and the number o
 
 
 class WrongType(InputError, TypeError):  # noqa: N818 - named after the event
-    """An argument of the wrong type: an InputError that is also a TypeError, as in ``torch.distributed``."""
+    """An argument has the wrong type. This is an InputError and also a TypeError, as in ``torch.distributed``."""
 
 
 def resolve_algorithm(collective: str, algorithm: str | Algorithm) -> Algorithm:
-    """Return ``algorithm``, looked up if it is a name. Raise InputError unless it implements ``collective``."""
+    """Return ``algorithm``; if it is a name, look it up. Raise InputError unless it implements ``collective``."""
     if not isinstance(algorithm, str | Algorithm):
         raise WrongType(str(no_algorithm(algorithm)))
     return _find_algorithm(algorithm, collective)
@@ -86,10 +86,11 @@ def rank_and_world_size(group: Group) -> tuple[int, int] | None:
 
 
 def find_root(group: Group, root: int | None, in_group: int | None, name: str) -> int:
-    """Return the group rank of the root, which is passed as a world rank (``root``) or as a group rank (``in_group``).
+    """Return the group rank of the root, which is given either as a world rank (``root``) or a group rank
+    (``in_group``).
 
-    ``name`` is "src" or "dst". Default: world rank 0. Raise InputError if both ranks are passed, or if the rank is not
-    in the group.
+    Default: world rank 0. ``name`` is the argument's name, "src" or "dst". Raise InputError if both ranks are given, or
+    if the rank is not in the group.
     """
     members = dist.get_process_group_ranks(process_group(group))
     if in_group is None:
@@ -113,7 +114,7 @@ def _number_in_group(members: list[int], rank: int) -> int:
 
 
 def check_input(tensor: object, name: str, group: Group) -> None:
-    """Raise InputError unless ``tensor`` is dense and on a device that the group's backend supports."""
+    """Check that ``tensor`` is dense and on a device that the group's backend supports. Raise InputError otherwise."""
     if not isinstance(tensor, torch.Tensor):
         raise WrongType(f"{name} must be a torch.Tensor, not {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
@@ -126,14 +127,17 @@ def check_input(tensor: object, name: str, group: Group) -> None:
 
 
 def check_output(tensor: torch.Tensor, name: str, group: Group) -> None:
-    """Raise InputError unless ``check_input`` accepts ``tensor`` and no two of its elements share memory."""
+    """Check ``tensor`` as ``check_input`` does. Also raise InputError if some of its elements share memory."""
     check_input(tensor, name, group)
     if 0 in (step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1):
         raise InputError(f"{name} is expanded: several of its elements share memory; call clone() first")
 
 
 def check_parts(large: torch.Tensor, large_name: str, small: torch.Tensor, small_name: str, world_size: int) -> None:
-    """Raise InputError unless ``large`` has ``small``'s dtype and device, and ``world_size`` times as many elements."""
+    """Check that ``large`` has ``world_size`` times the elements of ``small``, and the same dtype and device.
+
+    Raise InputError otherwise.
+    """
     if large.numel() != world_size * small.numel() or large.dtype != small.dtype or large.device != small.device:
         raise InputError(
             f"{large_name} is {describe_tensor(large)} and {small_name} is {describe_tensor(small)}; {large_name} "
@@ -142,17 +146,18 @@ def check_parts(large: torch.Tensor, large_name: str, small: torch.Tensor, small
 
 
 class AlikeTensors(NamedTuple):
-    """Checks lists of tensors against ``like``, the tensor that was passed as the argument ``name``."""
+    """Checks that lists of tensors match ``like``, the tensor that the caller passed as argument ``name``."""
 
     like: torch.Tensor
     name: str
     group: Group
 
     def check_inputs(self, tensors: Tensors | None, name: str, wanted: int, root_name: str = "") -> Tensors:
-        """Return the tensors of a list. Raise InputError unless they are ``wanted`` tensors like ``like``.
+        """Return the tensors of a list. Raise InputError unless there are ``wanted`` tensors with ``like``'s shape and
+        dtype.
 
-        If only the root passes a list, ``root_name`` is the argument that selects the root ("src" or "dst"), and
-        ``wanted`` is 0 on all other ranks.
+        The device must match, too. If only the root passes a list, ``wanted`` is 0 on the other ranks. ``root_name``
+        ("src" or "dst") is then the argument that selects the root.
         """
         listed = () if tensors is None else tensors
         if not isinstance(listed, list | tuple):
@@ -171,7 +176,7 @@ class AlikeTensors(NamedTuple):
         return listed
 
     def check_outputs(self, tensors: Tensors | None, name: str, wanted: int, root_name: str = "") -> Tensors:
-        """Return the tensors as ``check_inputs`` does. Also raise InputError if elements or tensors share memory."""
+        """Return the tensors as ``check_inputs`` does. Also raise InputError if tensors or elements share memory."""
         listed = self.check_inputs(tensors, name, wanted, root_name)
         starts = dict[int, int]()
         for number, tensor in enumerate(listed):
@@ -185,7 +190,9 @@ class AlikeTensors(NamedTuple):
 
 
 def first_tensor(tensors: object, name: str, group: Group) -> torch.Tensor:
-    """Return the first tensor of a list. Raise InputError if there is none, or if ``check_input`` rejects it."""
+    """Return the first tensor of a list. Raise InputError if the list is empty, or if ``check_input`` rejects the
+    tensor.
+    """
     if not isinstance(tensors, list | tuple):
         raise WrongType(f"{name} must be a list of tensors, not {type(tensors).__name__}")
     if not tensors:
@@ -196,7 +203,10 @@ def first_tensor(tensors: object, name: str, group: Group) -> torch.Tensor:
 
 
 def check_splits(sizes: object, name: str, tensor: torch.Tensor, world_size: int) -> None:
-    """Raise InputError unless ``sizes`` is None, empty, or the same size for each rank, adding up to dimension 0."""
+    """Check that split sizes are equal and add up to the tensor's first dimension, or are None or empty.
+
+    Raise InputError otherwise.
+    """
     if sizes is None:
         return
     if not isinstance(sizes, list | tuple):
@@ -212,12 +222,11 @@ def check_splits(sizes: object, name: str, tensor: torch.Tensor, world_size: int
 
 
 def describe_tensor(tensor: torch.Tensor) -> str:
-    """Return a tensor's shape, dtype and device as text."""
     return f"{list(tensor.shape)} {dtype_name(tensor.dtype)} on {tensor.device}"
 
 
 class CallBuffer(NamedTuple):
-    """The buffer of a collective, with copies into it before the collective and out of it afterwards."""
+    """The buffer of a collective, with the tensors to copy into it before the collective and out of it afterwards."""
 
     elements: int
     like: torch.Tensor  # has the buffer's dtype and device
@@ -233,10 +242,10 @@ Prepare = Callable[[int, int], CallBuffer]  # called with (rank, world_size)
 def run_collective(
     collective: str, algorithm: str | Algorithm, prepare: Prepare, group: Group, async_op: bool, op: Op = "sum"
 ) -> Handle:
-    """Run a collective on the buffer that ``prepare(rank, world_size)`` returns after it has checked the arguments.
+    """Run a collective on the buffer that ``prepare(rank, world_size)`` returns. ``prepare`` also checks the arguments.
 
-    Return a handle if ``async_op``, otherwise None. A rank outside the group does nothing. Raise InputError for invalid
-    arguments.
+    Return a handle if ``async_op`` is true, otherwise None. A rank outside the group does nothing. Raise InputError for
+    invalid arguments.
     """
     if (ranks := rank_and_world_size(group)) is None:
         return None
@@ -277,13 +286,13 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def copy_elements(source: torch.Tensor, target: torch.Tensor) -> None:
-    """Copy all elements in index order, whatever the shapes. Do nothing if both are the same tensor."""
+    """Copy all elements in index order, even if the shapes differ. Do nothing if both are the same tensor."""
     if target is not source:
         target.detach().copy_(source.detach().reshape(target.shape))
 
 
 def _part(buffer: torch.Tensor, number: int | None, world_size: int) -> torch.Tensor:
-    """Return part ``number`` of ``world_size`` equal parts of a contiguous tensor, or the whole tensor for ``ALL``."""
+    """Return part ``number`` of ``world_size`` equal parts of a buffer, flat. For ``ALL``, return the whole buffer."""
     if number is ALL:
         return buffer
     return buffer.detach().view(-1)[part_slice(number, buffer.numel(), world_size)]

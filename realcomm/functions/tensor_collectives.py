@@ -1,22 +1,22 @@
 """The collectives of torch.distributed as functions on tensors, with the algorithm as an additional argument.
 
-Names, positions and defaults of the arguments are as in ``torch.distributed``; ``algorithm`` is keyword-only. All
-functions share these arguments:
+Names, positions and defaults of the arguments are as in ``torch.distributed``. Only ``algorithm`` is new; it is
+keyword-only. All functions share these arguments:
 
 * ``algorithm``: a name in the library (``ringlab list``), ``"my.py:name"``, or an Algorithm.
 * ``op``: ``"sum"``, ``"mean"``, ``"min"``, ``"max"``, ``"product"``, or a ``torch.distributed.ReduceOp``.
-* ``src``, ``dst``: a world rank, also in a ``group``; ``group_src``, ``group_dst``: a group rank instead.
-  Default: world rank 0.
+* ``src``, ``dst``: the root's world rank, even if ``group`` is given. Default: 0. ``group_src`` and ``group_dst``
+  are the root's rank in the group; pass them instead.
 * ``group``: a process group, or None for all ranks. A rank outside the group does nothing and gets None.
 * ``async_op``: return a handle at once (``wait``, ``is_completed``, ``get_future``). The tensors must not be used
   before ``wait()``. Without ``async_op``, return None when the collective is done.
 
-Tensors may have any shape, strides and dtype that ``op`` can reduce. A list has one tensor for each rank, all of one
-shape and dtype. The caller's mode (``inference_mode``, ``no_grad``, ``autocast``) does not matter.
+Tensors may have any shape, strides and dtype that ``op`` can reduce. A list has one tensor for each rank, and all its
+tensors have the same shape and dtype. The functions also work under ``inference_mode``, ``no_grad`` and ``autocast``.
 
-All functions raise InputError, a ValueError, for invalid arguments, before anything is sent and also with
-``async_op``. The group can still be used afterwards. All raise torch.distributed's RuntimeError if a peer is lost.
-After a failed collective, the group rejects all later ones with DistBackendError; destroy it and create a new one.
+All functions raise InputError, a ValueError, for invalid arguments, before anything is sent and also with ``async_op``.
+The group can still be used afterwards. All raise torch.distributed's RuntimeError if a peer is lost. After a failed
+collective, the group rejects all later ones with DistBackendError; destroy it and create a new one.
 
 The examples show rank 0 of two.
 """
@@ -152,7 +152,7 @@ def reduce_scatter_tensor(
     *,
     algorithm: str | Algorithm = "ring",
 ) -> Handle:
-    """Reduce ``input`` across all ranks; ``output`` of rank r gets part r of the result.
+    """Reduce ``input`` across all ranks. Rank r gets part r of the result in ``output``.
 
     ``input`` must have ``world_size`` times the elements of ``output``. It is not changed.
 
@@ -181,9 +181,9 @@ def all_to_all_single(
     *,
     algorithm: str | Algorithm = "pairwise",
 ) -> Handle:
-    """Send part i of ``input`` to rank i; part i of ``output`` comes from rank i.
+    """Send part i of ``input`` to rank i, and receive part i of ``output`` from rank i.
 
-    Both tensors consist of ``world_size`` equal parts, so split sizes, if given, must be equal. ``input`` is not
+    Both tensors consist of ``world_size`` equal parts. If split sizes are given, they must be equal. ``input`` is not
     changed.
 
     >>> output = torch.zeros(2)
@@ -221,7 +221,7 @@ def barrier(group: Group = None, async_op: bool = False, *, algorithm: str | Alg
 
 
 def _in_place(tensor: torch.Tensor, group: Group, root: tuple[int | None, int | None, str] | None = None) -> Prepare:
-    """Return the ``prepare`` function of a collective that changes one tensor. ``root``: arguments of ``find_root``."""
+    """Return the ``prepare`` function of a collective on one tensor. ``root`` has the arguments for ``find_root``."""
 
     def prepare(rank: int, world_size: int) -> CallBuffer:
         check_output(tensor, "tensor", group)
@@ -264,7 +264,7 @@ def reduce_scatter(
     *,
     algorithm: str | Algorithm = "ring",
 ) -> Handle:
-    """Reduce ``input_list`` across all ranks, entry by entry; ``output`` of rank r gets entry r of the result.
+    """Reduce ``input_list`` across all ranks, entry by entry. Rank r gets entry r of the result in ``output``.
 
     >>> output = torch.zeros(1)
     >>> realcomm.reduce_scatter(output, [torch.ones(1), torch.ones(1)])
@@ -288,7 +288,7 @@ def all_to_all(
     *,
     algorithm: str | Algorithm = "pairwise",
 ) -> Handle:
-    """Send entry i of ``input_tensor_list`` to rank i; entry i of ``output_tensor_list`` comes from rank i.
+    """Send entry i of ``input_tensor_list`` to rank i, and receive entry i of ``output_tensor_list`` from rank i.
 
     >>> received = [torch.zeros(1), torch.zeros(1)]
     >>> realcomm.all_to_all(received, [torch.tensor([float(rank)]), torch.tensor([float(rank)])])

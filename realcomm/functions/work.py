@@ -53,10 +53,10 @@ class Work:
 
 
 class GpuWork:
-    """The handle of a collective in flight on a GPU. Only a stream waits for the collective; the host does not."""
+    """The handle of a collective in flight on a GPU. Waiting blocks only the current stream, not the host."""
 
     def __init__(self, action: Action, stream: torch.cuda.Stream, results: Tensors) -> None:
-        """Keep ``action`` and its memory alive. The action must already be queued on ``stream``."""
+        """Keep ``action`` and its memory alive. The caller must have queued the action on ``stream``."""
         self._action, self._stream, self._results = action, stream, results
         self._done = stream.record_event()
 
@@ -70,7 +70,7 @@ class GpuWork:
         return bool(self._done.query())
 
     def get_future(self) -> "torch.futures.Future[list[torch.Tensor]]":
-        """Return a future of the result tensors. A stream that waits for the future continues after the collective."""
+        """Return a future of the result tensors. Waiting for it makes the current stream wait for the collective."""
         promised: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future(devices=[self._stream.device])
         with torch.cuda.stream(self._stream):
             promised.set_result(list(self._results))
@@ -83,10 +83,11 @@ Handle = Work | GpuWork | None
 def start_work(
     action: Action, name: str, group: dist.ProcessGroup, device: torch.device, results: Tensors, async_op: bool
 ) -> Handle:
-    """Run ``action`` as the next collective of ``group``, called ``name``, after all earlier collectives.
+    """Run ``action`` as the next collective of ``group``, after all earlier ones. ``name`` appears in error messages.
 
-    With ``async_op``, return a handle at once. Otherwise return None when the action is done; on a GPU, when it is
-    queued and the current stream waits for it. Raise DistBackendError if an earlier collective has failed.
+    If ``async_op`` is true, return a handle at once. Otherwise return None when the action is done. On a GPU, return
+    None when the action is queued and the current stream waits for it. Raise DistBackendError if an earlier collective
+    has failed.
     """
     collective = sequence_of(group).begin(name)
     if device.type == "cuda":
