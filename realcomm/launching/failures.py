@@ -52,7 +52,7 @@ class RankFailed(LaunchFailed):
 class TimedOut(LaunchFailed):
     """A real run exceeded its timeout and was terminated.
 
-    The message has each rank's status. Under torchrun, it has one rank's status or the missing ranks.
+    The message contains the status of all ranks. Under torchrun, it contains one rank's status or the missing ranks.
 
     >>> issubclass(TimedOut, RunFailed)
     True
@@ -60,7 +60,7 @@ class TimedOut(LaunchFailed):
 
 
 class RankTraceback(Exception):  # noqa: N818 - it is only the text of one
-    """The Python traceback of a rank's process, as text. It is the cause of the rank's RankFailed."""
+    """The Python traceback of a rank's process, as text. It becomes the ``__cause__`` of the rank's RankFailed."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ class Failure:
     at: float = field(default_factory=time.perf_counter)  # one clock for all processes of a host
 
     def to_exception(self) -> Exception:
-        """Return the exception to raise in the launcher: InputError for a refused input, otherwise RankFailed.
+        """Return the exception to raise in the launcher: InputError if the rank raised one, otherwise RankFailed.
 
-        The worker's traceback, if known, becomes the cause of the RankFailed.
+        If the rank's Python traceback is known, it becomes the cause of the RankFailed.
         """
         if self.refused:
             return InputError(self.event)
@@ -139,9 +139,9 @@ def describe_signal(number: int) -> str:
 
 
 def timeout_by_exception(rank: int, error: BaseException, status: str, elapsed: float, allowed: float) -> TimedOut:
-    """Return the failure of a rank in which torch.distributed timed out ``elapsed`` seconds after its start.
+    """Return the TimedOut for a rank in which torch.distributed timed out, ``elapsed`` seconds after the rank's start.
 
-    A connection may time out long before ``allowed`` seconds.
+    ``allowed`` is the timeout of the whole run in seconds. A connection may time out long before.
     """
     if elapsed >= allowed:
         return TimedOut(f"not done after {allowed:g} s; rank {rank}: {status}")
@@ -152,7 +152,7 @@ def timeout_by_exception(rank: int, error: BaseException, status: str, elapsed: 
 
 
 def root_cause(failures: list[Failure]) -> Failure:
-    """Return the first failure that is not a lost peer. If all failures are lost peers, return the first."""
+    """Return the earliest failure that is not a lost peer. If all failures are lost peers, return the earliest one."""
     return min(failures, key=lambda failure: (failure.secondary, failure.at))
 
 

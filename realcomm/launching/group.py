@@ -31,8 +31,9 @@ def join_by_environment(
 ) -> None:
     """Join the group that torchrun's environment variables describe.
 
-    After a restart, torchrun may reuse the old store with the addresses of ended ranks. ``attempt``, equal on all
-    ranks, selects a separate part of the store. ``store`` is a store that all ranks have already opened.
+    ``store`` is a rendezvous store that all ranks have opened. Default: the store that the variables describe. After a
+    restart, it may still contain the addresses of ended ranks. So ``attempt``, which must be equal on all ranks,
+    becomes a prefix of the store's keys.
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if store is None:
@@ -57,12 +58,12 @@ def leave() -> None:
 
 
 def deprioritize_gloo() -> None:
-    """Schedule gloo's event loops as batch threads (``SCHED_BATCH``), which do not preempt a running thread.
+    """Schedule gloo's event loops as ``SCHED_BATCH`` threads, which do not preempt a running thread.
 
-    The event loops keep their share of the cores. Without this, on few cores, an event loop that wakes up preempts a
-    rank while the rank sends and holds the connection's lock. The loop then spins on this lock
-    (``Pair::handleEvents``), and the rank continues only at the end of the time slice. With 2 ranks on 2 cores, half of
-    all steps of 4 KiB took up to 4 ms instead of 0.1 ms.
+    Their share of the cores does not change. Otherwise, on few cores, an event loop that wakes up may preempt the
+    rank's thread while this thread sends and holds the connection's lock. The event loop then spins on the lock
+    (``Pair::handleEvents``) until its time slice ends. With 2 ranks on 2 cores, half of all steps of 4 KiB took up to 4
+    ms instead of 0.1 ms.
     """
     if not hasattr(os, "SCHED_BATCH"):  # only Linux has it
         return
@@ -73,9 +74,10 @@ def deprioritize_gloo() -> None:
 
 
 def select_gpu(store: Store, rank: int, world_size: int, local_rank: int) -> None:
-    """Make one of the visible GPUs the current device, and configure NCCL if two ranks share a GPU.
+    """Make one of the visible GPUs the current device, and configure NCCL if several ranks share a GPU.
 
-    A rank may see all GPUs of its host or only its own, so the ranks compare UUIDs through the ``store``.
+    A rank may see all GPUs of its host or only its own. So the ranks compare GPU UUIDs through the rendezvous
+    ``store``.
     """
     number = local_rank % torch.cuda.device_count()
     torch.cuda.set_device(number)
@@ -86,11 +88,11 @@ def select_gpu(store: Store, rank: int, world_size: int, local_rank: int) -> Non
 
 
 def share_gpu(rank: int) -> None:
-    """Set NCCL's variables so that ranks can share a GPU. Variables that are already set keep their values.
+    """Set NCCL's environment variables so that ranks can share a GPU. Variables that are already set keep their values.
 
-    NCCL rejects two ranks on one GPU of a host. So each rank gets a separate host ID, and NCCL connects the ranks by
-    sockets. Kernels of different ranks wait for each other and must all fit on the GPU at once, so each kernel gets one
-    block. Call this before the first message. Source: NCCL's environment variables,
+    NCCL rejects two ranks of one host on the same GPU. So each rank gets a separate host ID, and NCCL connects the
+    ranks by sockets. Kernels of different ranks wait for each other, so all of them must fit on the GPU at once.
+    Therefore each kernel gets only one block. Call this before the first message. Source: NCCL's environment variables,
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
     """
     own_host = {"NCCL_HOSTID": f"{socket.gethostname()}-rank{rank}", "NCCL_NET": "Socket"}
@@ -108,9 +110,9 @@ def group_or_default(group: dist.ProcessGroup | None = None) -> dist.ProcessGrou
 def own_device(group: dist.ProcessGroup | None = None) -> torch.device:
     """Return this process's GPU if the group has an nccl backend and a GPU is available, else the CPU.
 
-    ``group`` None is the default group. A group with both gloo and nccl uses GPUs. The GPU is the one bound to the
-    group (``device_id``). Without it, the GPU is the current device. If that is GPU 0, the index is ``LOCAL_RANK`` (the
-    rank if unset) modulo the number of GPUs, as in torch.
+    ``group`` defaults to the default group. A group with both gloo and nccl uses GPUs. If the group is bound to a GPU
+    (``device_id``), return that GPU. Otherwise return the current device, unless it is GPU 0. Instead of GPU 0, return
+    GPU number ``LOCAL_RANK`` (the rank if unset) modulo the number of GPUs, as torch does.
     """
 
     if not dist.is_initialized() or backends(group).get("cuda") != "nccl" or not torch.cuda.is_available():
@@ -122,7 +124,9 @@ def own_device(group: dist.ProcessGroup | None = None) -> torch.device:
 
 
 def use_own_device() -> torch.device:
-    """Make the default group's GPU, if any, the current device; return the device."""
+    """If the default group uses GPUs, make this process's GPU the current device. Return the device, which may be the
+    CPU.
+    """
     device = own_device()
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -136,10 +140,10 @@ def backends(group: dist.ProcessGroup | None = None) -> dict[str, str]:
 
 
 def reach_other_hosts() -> None:
-    """Set ``GLOO_SOCKET_IFNAME`` if gloo would listen on the loopback, as when the hostname resolves to 127.0.1.1.
+    """Set ``GLOO_SOCKET_IFNAME`` if gloo would listen only on the loopback, as when the hostname resolves to 127.0.1.1.
 
-    The chosen interface is on the route to ``MASTER_ADDR``. If this is the loopback or there is no route, the interface
-    is on the default route. Do nothing if the variable is set or neither route exists.
+    Select the interface of the route to ``MASTER_ADDR``. If there is no route or it uses the loopback, select the
+    interface of the default route. Do nothing if the variable is already set or neither route exists.
     """
     if "GLOO_SOCKET_IFNAME" in os.environ or _reaches_others(_own_address(socket.gethostname())):
         return

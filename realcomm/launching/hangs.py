@@ -1,7 +1,7 @@
 """Detect hangs of NCCL, and report their location before torch's watchdog aborts the process.
 
 On a GPU, no host call blocks on a message, so a hang raises no exception. Torch's watchdog aborts the process after the
-group's timeout, without naming a step. A thread of each rank finds and reports calls that are almost that old.
+group's timeout, without naming a step. A thread in each rank therefore reports a call shortly before this timeout.
 """
 
 import json
@@ -36,13 +36,13 @@ Report = Callable[[str], None]
 
 
 def print_hang(text: str) -> None:
-    """Print a hang to stderr. Torch's watchdog ends the process later."""
+    """Print the description of a hang to stderr. Torch's watchdog ends the process later."""
     sys.stderr.write(f"ringlab: {text}\n")
     sys.stderr.flush()
 
 
 def exit_on_hang(rank: int, timeout_s: float) -> Report:
-    """Return a report function for a process that is one rank. The function prints the hang and exits with status 1."""
+    """Return a function that prints the description of a hang on ``rank`` and then exits with status 1."""
 
     def report(text: str) -> None:
         print_hang(f"not done after {timeout_s:g} s; rank {rank}: {text}")
@@ -58,12 +58,12 @@ class _Watch:
 
 
 def report_hangs_by(report: Report | None) -> None:
-    """Set the function that reports this process's hangs. None: the launcher of this process reports them."""
+    """Set the function that reports this process's hangs. With None, this process reports none; its launcher does."""
     _Watch.report = report
 
 
 def watch_by(look: Look) -> None:
-    """Let the thread that looks for hangs call ``look`` every ``LOOK_S`` seconds. Start it if it is not running."""
+    """Let the thread that detects hangs call ``look`` every ``LOOK_S`` seconds. Start the thread if necessary."""
     _Watch.looks = (*dict.fromkeys((*_Watch.looks, look)),)
     if _Watch.thread is None:
         _Watch.thread = threading.Thread(target=_look_again, name="ringlab hangs", daemon=True)
@@ -86,10 +86,10 @@ def look_once() -> bool:
 
 
 def oldest_unfinished() -> Pending | None:
-    """Return NCCL's oldest unfinished call, from torch's flight recorder, or None if all calls are done.
+    """Return NCCL's oldest unfinished call from torch's flight recorder, or None if all calls are done.
 
-    Messages that are posted as one group are one call, "nccl:coalesced". Torch also lists each single message, but its
-    state stays "scheduled", so single messages are skipped.
+    Torch lists a group of messages as one call, "nccl:coalesced". It also lists each message of the group, but their
+    state stays "scheduled", so they are skipped.
     """
     from torch._C import _distributed_c10d
 
@@ -108,7 +108,7 @@ def oldest_unfinished() -> Pending | None:
 
 
 def describe_unfinished() -> str:
-    """Describe NCCL's oldest unfinished call; return an empty string if all calls are done, or without NCCL.
+    """Return a description of NCCL's oldest unfinished call, or "" if all calls are done or NCCL is not in use.
 
     >>> describe_unfinished()
     ''

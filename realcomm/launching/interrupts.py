@@ -12,10 +12,11 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 class HeldInterrupts:
-    """A context that defers signals with a Python handler until its end, or until ``check`` or ``allowed`` is called.
+    """A context manager that defers signals until its end, or until ``check`` or ``allowed`` is called.
 
-    A launch uses it between the start of a process and the entry of the process in a list, where an exception would
-    leak the process. Only the main thread receives signals; in other threads, this does nothing.
+    It defers SIGINT, SIGTERM and SIGHUP if they have a Python handler. A launch uses it while it starts a process and
+    adds the process to its list, because an exception in between would leak the process. It has an effect only in the
+    main thread, which receives all signals.
 
     >>> import os
     >>> steps = []

@@ -55,19 +55,22 @@ def launch(
 ) -> list[Any]:
     """Call ``worker(rank, world_size, *args)`` in ``world_size`` processes on this machine; return the results by rank.
 
-    A worker may be a name, "module:function". Only the ranks import its module, which saves time if the import is slow.
+    ``worker`` is a function or a name, "module:function". If it is a name, this process does not import the module,
+    which saves time if the import is slow.
 
-    The processes are ranks of torch.distributed's default group and have ended when this returns. Each has ``threads``
-    compute threads. Default: an equal share of the cores. Under torchrun, this process works as its rank instead, and
-    every rank returns all results. ``worker``, ``args`` and the results must be picklable.
+    The processes are the ranks of torch.distributed's default group, and have ended when this returns. Each uses
+    ``threads`` compute threads. Default: an equal share of the cores. ``worker``, ``args`` and the results must be
+    picklable. Under torchrun, no processes are started. Instead this process calls the worker as its own rank, and
+    every rank returns all results.
 
     ``progress(rank, done, total, text)`` is called in this process for each ``report_progress`` of a worker.
-    ``timeout`` is in seconds; with ``renews`` each progress report restarts it. With a ``network`` of
-    ``realcomm.emulate``, each rank works on its emulated host.
+    ``timeout`` is in seconds. If ``renews`` is true, each progress report restarts the timeout. ``network`` is a
+    network of ``realcomm.emulate``; each rank then runs on its emulated host.
 
-    Raise RankFailed, with the first failed rank and its status, if a rank fails. Raise TimedOut, with the status of all
-    ranks (under torchrun: of one), after the timeout, and RunFailed if the network lost packets. Raise InputError for a
-    backend or number of ranks that this machine cannot start, or if a worker raises it.
+    Raise RankFailed if a rank fails; the message names the first failed rank and its status. Raise TimedOut after
+    ``timeout``, with the status of all ranks, or of one rank under torchrun. Raise RunFailed if ``network`` lost
+    packets. Raise InputError if a worker raises it, or if this machine cannot start that many ranks or does not support
+    the backend.
 
     >>> from realcomm import launch
     >>> launch(max, 2)  # doctest: +SKIP
@@ -102,7 +105,9 @@ def launch(
 
 
 class _Packer(pickle.Pickler):
-    """Pickles rank programs. A program that only this process can import (as in a notebook) is stored as its steps."""
+    """Pickles rank programs. A program that only this process can import, as in a notebook, is replaced by its recorded
+    steps.
+    """
 
     def __init__(self, file: BytesIO, world_size: int) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -157,7 +162,7 @@ def _check_network(network: RankNetwork, world_size: int, backend: str) -> None:
 
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    """Create a folder for the context. If this process is killed, the server removes the folder."""
+    """Create a folder for the context. If this process is killed, the fork server removes the folder."""
     path = Path(tempfile.mkdtemp(prefix="ringlab-", dir=server_folder()))
     try:
         yield path
@@ -214,7 +219,7 @@ class _Processes:
                 worker_end.close()
 
     def _check_server(self, rank: int, within_s: float = 0.0) -> None:
-        """Raise RankFailed if the server has ended, or ends within ``within_s`` seconds."""
+        """Raise RankFailed if the fork server has ended, or ends within ``within_s`` seconds."""
         if how := server_end(within_s):
             raise failure_by_server(rank, how, self.slots[rank].get()).to_exception()
 
@@ -278,7 +283,7 @@ class _Processes:
     def _cause(self) -> Failure:
         """Return the failure that caused the others.
 
-        If all known failures are lost peers, wait at most ``_CAUSE_WAIT_S`` seconds for another failure.
+        If every failure so far is a lost peer, wait up to ``_CAUSE_WAIT_S`` seconds for another failure.
         """
         until = min(self.deadline, time.monotonic() + _CAUSE_WAIT_S)
         while self._undecided() and time.monotonic() < until and root_cause(list(self.failures.values())).secondary:
@@ -286,7 +291,9 @@ class _Processes:
         return root_cause(list(self.failures.values()))
 
     def _ask_all(self) -> dict[int, str]:
-        """Return the unfinished calls of all ranks that answer within ``_REPORT_WAIT_S`` seconds."""
+        """Ask all ranks for NCCL's oldest unfinished call. Return the answers that arrive within ``_REPORT_WAIT_S``
+        seconds.
+        """
         until = time.monotonic() + _REPORT_WAIT_S
         for rank in self._undecided():
             with suppress(OSError, KeyError):  # it has just ended
@@ -304,9 +311,10 @@ class _Processes:
         return f"{problem} {self.timeout:g} s; " + "; ".join(lines)
 
     def _awaited(self) -> list[int]:
-        """Return the ranks for which others seem to wait: ranks stopped by a signal, if any, or ranks that do not wait.
+        """Return the ranks for which the others seem to wait.
 
-        The list is empty if it would contain all unfinished ranks.
+        These are the ranks that a signal has stopped. If there are none, return the unfinished ranks that do not wait
+        for another rank. Return an empty list if this would include all unfinished ranks.
         """
         undecided = self._undecided()
         stopped = [rank for rank in undecided if self._is_stopped(rank)]

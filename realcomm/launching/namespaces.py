@@ -1,8 +1,8 @@
-"""Create and enter Linux namespaces of a process.
+"""Create and enter Linux namespaces.
 
-A network namespace has its own interfaces, addresses and counters. A user namespace lets an unprivileged user create
-one. Both disappear with the last process that is inside or has them open. Sources: namespaces(7), user_namespaces(7),
-setns(2).
+A network namespace has its own interfaces, addresses and counters. A user namespace lets an unprivileged user create a
+network namespace. A namespace exists while a process is inside or has its file open. Sources: namespaces(7),
+user_namespaces(7), setns(2).
 """
 
 import ctypes
@@ -17,18 +17,18 @@ OWN_NETWORK = Path("/proc/self/ns/net")
 
 @dataclass(frozen=True)
 class HostNamespaces:
-    """A rank's namespaces as files under ``/proc``, in the order in which to enter them, and its network interface."""
+    """A rank's network interface, and its namespaces as files under ``/proc`` in the order in which to enter them."""
 
     files: tuple[str, ...]
     interface: str
 
 
 def unshare_network() -> bool:
-    """Move this process into a new network namespace; return whether it also needed a new user namespace.
+    """Move this process into a new network namespace. Return whether this needed a new user namespace.
 
-    A process with the right to create network namespaces (root) keeps its user. Any other process becomes root of a new
-    user namespace, keeps the ownership of its files, and must have one thread. Raise OSError if the kernel allows
-    neither.
+    A process that may create network namespaces (root) keeps its user. Any other process becomes root of a new user
+    namespace, but keeps the ownership of its files. It must have only one thread. Raise OSError if the kernel rejects
+    both.
     """
     try:
         _call("unshare", CLONE_NEWNET)
@@ -43,7 +43,7 @@ def unshare_network() -> bool:
 
 
 def new_network() -> int:
-    """Move this process into another new network namespace; return an open file descriptor of the namespace."""
+    """Move this process into a new network namespace; return an open file descriptor of the namespace."""
     _call("unshare", CLONE_NEWNET)
     return os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -64,7 +64,6 @@ def enter(files: Sequence[str]) -> None:
 
 
 def _call(name: str, *arguments: int) -> None:
-    """Call a function of the C library that sets ``errno``. Raise OSError if it fails or does not exist."""
     function = getattr(ctypes.CDLL(None, use_errno=True), name, None)
     if function is None:
         raise OSError(f"this system has no {name}: network namespaces need Linux")

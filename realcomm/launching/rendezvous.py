@@ -1,8 +1,8 @@
-"""Connect ranks that were not started by torchrun, and find which of them share a host.
+"""Connect ranks that were not started by torchrun, and find out which of them share a host.
 
-The ranks connect to the store of rank 0. Other launchers (PyTorchJob, mpirun) may omit ``LOCAL_WORLD_SIZE`` or set the
-same value everywhere, so the variable is not used. Two ranks share a host if they have the same kernel (boot id) and
-the same network namespace, because only then does the loopback connect them.
+The ranks connect to the rendezvous store of rank 0. Launchers such as PyTorchJob or mpirun may omit
+``LOCAL_WORLD_SIZE`` or set the same value on all hosts, so the variable is not used. Two ranks share a host if they
+have the same kernel (boot ID) and network namespace. Only then can they communicate over the loopback.
 """
 
 import json
@@ -31,7 +31,9 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True)
 class LocalRanks:
-    """The ranks on this host: their number, this process's index, and whether they are the whole group."""
+    """The ranks on this host: how many there are, this process's index among them, and whether they are the whole
+    group.
+    """
 
     count: int
     own: int
@@ -39,7 +41,7 @@ class LocalRanks:
 
 
 class Rendezvous(NamedTuple):
-    """The store that all ranks have opened, and the ranks on this host."""
+    """The rendezvous store that all ranks have opened, and the ranks on this host."""
 
     store: "Store"
     local: LocalRanks
@@ -57,10 +59,11 @@ def read_local_ranks() -> LocalRanks | None:
 
 
 def meet(rank: int, world_size: int, timeout: float) -> Rendezvous:
-    """Open the store at ``MASTER_ADDR`` and ``MASTER_PORT``, and exchange the hosts of all ranks through it.
+    """Open the rendezvous store at ``MASTER_ADDR`` and ``MASTER_PORT``, and find the ranks on this host.
 
-    Raise InputError if no store answers within ``timeout`` seconds, if the port is taken, or if ranks have equal
-    numbers or different world sizes. Raise TimedOut if ranks do not connect in time.
+    Each rank writes its host to the store and reads the hosts of all other ranks. Raise InputError if no store answers
+    within ``timeout`` seconds, or if the port is taken. Also raise InputError if two ranks have the same number or
+    different world sizes. Raise TimedOut if a rank does not connect in time.
     """
     address = _Address(world_size, timeout)
     store = address.open(is_master=rank == 0)
@@ -92,7 +95,7 @@ def _key(rank: int) -> str:
 
 
 class _Address:
-    """The address of rank 0's store, and the time that is left to connect to it."""
+    """The address of rank 0's rendezvous store, with a deadline for connecting to it."""
 
     def __init__(self, world_size: int, timeout: float) -> None:
         self.world_size, self.timeout, self._began = world_size, timeout, time.monotonic()

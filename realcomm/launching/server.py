@@ -1,4 +1,4 @@
-"""Run the fork server of all ranks. It imports the ranks' modules once, and ends with this process."""
+"""Run the fork server, which imports the ranks' modules once and then forks all ranks. It ends with this process."""
 
 import os
 import sys
@@ -35,7 +35,7 @@ class _Known:
 
 
 def preload(*modules: str) -> None:
-    """Let the server import ``modules`` too, once for all ranks. This has no effect on a running server.
+    """Let the fork server import ``modules`` once for all ranks. This has no effect on a running server.
 
     Call this before ``launch`` for modules that take seconds to import.
     """
@@ -43,10 +43,9 @@ def preload(*modules: str) -> None:
 
 
 def start_server() -> None:
-    """Start the server unless it is running. ^C in the terminal does not reach the server.
+    """Start the fork server if it is not running. ^C in the terminal does not reach the server.
 
-    If this process is killed within the millisecond between creating the folder and starting the server, the folder
-    stays.
+    If this process is killed within a millisecond, before the server runs, multiprocessing's temporary folder remains.
     """
     running = server_pid()
     forkserver.set_forkserver_preload([server_preload.__name__, *_PRELOADED, *_Known.also])
@@ -62,7 +61,7 @@ def start_server() -> None:
 
 
 def server_end(within_s: float = 0.0) -> str:
-    """Return how the server has ended, for example "was killed by SIGKILL".
+    """Return how the fork server has ended, for example "was killed by SIGKILL".
 
     Return "" if the server is still running after ``within_s`` seconds, or if the system does not report how processes
     end (macOS before Python 3.13).
@@ -83,15 +82,16 @@ def server_end(within_s: float = 0.0) -> str:
 
 
 def server_pid() -> int | None:
-    """Return the process ID of the server, or None if it was not started."""
+    """Return the process ID of the fork server, or None if it was not started."""
     return getattr(forkserver._forkserver, "_forkserver_pid", None)
 
 
 def server_folder() -> Path:
-    """Return multiprocessing's temporary folder, which is removed when this process ends, however it ends.
+    """Return multiprocessing's temporary folder. Create it if it does not exist.
 
-    If a signal kills this process, the server removes the folder. If the path of the temporary folder is too long for a
-    socket, another folder is used. Raise RunFailed if no other folder is writable.
+    The folder is removed when this process ends. If a signal kills this process, the fork server removes the folder.
+    The folder is in another directory if its usual path is too long for a socket. Raise RunFailed if no other directory
+    is writable.
     """
     config = current_process()._config  # type: ignore[attr-defined]
     if config.get("tempdir") is None or not Path(config["tempdir"]).exists():  # a terminated server removes it
@@ -101,7 +101,6 @@ def server_folder() -> Path:
 
 
 def _make_folder(usual: str) -> str:
-    """Create a folder for sockets, in ``usual`` unless its path is too long."""
     if len(os.fsencode(usual)) + _NAMES_BYTES <= _SOCKET_BYTES:
         return tempfile.mkdtemp(prefix="pymp-", dir=usual)
     for folder in _SHORT_FOLDERS:
@@ -117,7 +116,6 @@ def _make_folder(usual: str) -> str:
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """Set the environment variables that a new server reads."""
     variables = {server_preload.FOLDER: str(server_folder())}
     if current_thread() is main_thread():  # another thread may end long before this process
         variables[server_preload.LAUNCHER] = str(os.getpid())
@@ -143,7 +141,6 @@ def wait_for_server(interrupts: HeldInterrupts, deadline: float) -> None:
 
 
 def _fork_nothing() -> None:
-    """Let the server fork a process that does nothing, and wait for its exit."""
     process = get_context("forkserver").Process(daemon=True)
     with suppress(OSError, EOFError):  # the server has ended; the next launch starts a new one
         process.start()
@@ -154,10 +151,10 @@ def _fork_nothing() -> None:
 
 @contextmanager
 def without_main(payload: bytes = b"") -> Iterator[None]:
-    """Within the context, new processes do not execute the launcher's main module, unless ``payload`` needs it.
+    """Within the context, keep new processes from executing the launcher's main module.
 
-    So a plain script may call ``launch`` without ``if __name__ == "__main__"``, and workers start faster. ``payload``
-    is the pickled work.
+    So a plain script may call ``launch`` without ``if __name__ == "__main__"``, and workers start faster. If
+    ``payload``, the pickled work, refers to the main module, new processes do execute the module.
     """
     main_module = sys.modules["__main__"]
     if b"__main__" not in payload:

@@ -1,7 +1,7 @@
 """Prepare the fork server before it imports anything else; see ``realcomm.launching.server``.
 
 In other processes, importing this module has no effect. When the thread that started the server ends, even if it is
-killed, the server removes multiprocessing's folder with the folders of all launches, and ends.
+killed, the server also ends. It first removes multiprocessing's folder, which contains the folders of all launches.
 """
 
 import atexit
@@ -22,7 +22,7 @@ _REMOVE_S = 5.0  # how long ending workers may still write to the folder
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder, even if other processes still write to it or remove it."""
+    """Remove a folder. If other processes still write to it, try again for up to ``_REMOVE_S`` seconds."""
     until = time.monotonic() + _REMOVE_S
     while folder.exists() and time.monotonic() < until:
         shutil.rmtree(folder, ignore_errors=True)
@@ -30,7 +30,7 @@ def remove(folder: Path) -> None:
 
 
 def _end_with_launcher(launcher: int, folder: Path) -> None:
-    """Let Linux send SIGTERM when the launcher's thread ends. On other systems, a closed pipe ends this process."""
+    """On Linux, end this process by SIGTERM when the launcher's thread ends. Elsewhere, a closed pipe ends it."""
     server = os.getpid()
 
     def end(number: int, frame: FrameType | None) -> None:

@@ -1,6 +1,6 @@
 """Keep each rank's status in shared memory, where the launcher can read it even if the rank hangs or was killed.
 
-A process has one rank, so the functions here concern the rank of this process.
+Each process runs one rank. ``set_status`` and the other functions concern this rank.
 """
 
 import mmap
@@ -36,10 +36,10 @@ def _read(memory: memoryview) -> str:
 
 
 class Wait:
-    """The location at which a thread's collective waits.
+    """The step of a collective at which a thread waits, and the peer that it waits for.
 
-    Writers set ``collective`` (as from ``padded``) and ``location`` ([step, peer]) directly, which is fast enough to do
-    before each wait.
+    To save time before each wait, callers set ``collective`` (as from ``padded``) and ``location`` ([step, peer])
+    directly.
     """
 
     def __init__(self, memory: memoryview) -> None:
@@ -48,11 +48,10 @@ class Wait:
         self.end()
 
     def end(self) -> None:
-        """Mark the thread as not waiting."""
         self.location[0] = self.location[1] = NOT_WAITING
 
     def describe(self) -> str:
-        """Return the collective, its step and the awaited peer; empty if the thread is not waiting."""
+        """Return the collective, its step, and the rank that it waits for, or "" if the thread is not waiting."""
         step, peer = self.location
         if step == NOT_WAITING:
             return ""
@@ -61,7 +60,9 @@ class Wait:
 
     @contextmanager
     def noted_in_errors(self, rank: int, label: bytes) -> Iterator[None]:
-        """Add the location as a note to each RuntimeError, such as torch.distributed's, that leaves the context."""
+        """Within the context, add a note with the wait location to each RuntimeError that is raised, for example by
+        torch.
+        """
         self.collective[:] = label
         try:
             yield
@@ -71,13 +72,12 @@ class Wait:
         self.end()
 
     def release(self) -> None:
-        """Release the memory, so that it can be unmapped."""
         self.location.release()
         self.collective.release()
 
 
 class Slot:
-    """One rank's part of the shared memory: its status as text, and a wait location per thread."""
+    """One rank's part of the shared memory: its status text, and the wait locations of its threads."""
 
     def __init__(self, memory: memoryview, text: str = "starting") -> None:
         ends = range(0, WAITS * WAIT_SIZE, WAIT_SIZE)
@@ -88,7 +88,7 @@ class Slot:
 
     @property
     def wait(self) -> Wait:
-        """The wait location of this thread."""
+        """The wait location of the current thread."""
         if not hasattr(self._own, "wait"):
             self._own.wait = next(self._next)
         wait: Wait = self._own.wait
@@ -109,14 +109,13 @@ class Slot:
         return any(wait.describe() for wait in self._waits)
 
     def release(self) -> None:
-        """Release the memory, so that it can be unmapped."""
         for wait in self._waits:
             wait.release()
         self._text.release()
 
 
 class Board:
-    """The slots of all ranks, in a file that every process of a launch maps."""
+    """The status slots of all ranks, in a file that all processes of a launch map into memory."""
 
     def __init__(self, path: Path, world_size: int) -> None:
         size = world_size * SLOT_BYTES
@@ -131,7 +130,7 @@ class Board:
         self._slots: list[Slot] = []
 
     def slot(self, rank: int) -> Slot:
-        """Return the slot of one rank, set to "starting"."""
+        """Return the slot of one rank, after its status is set to "starting"."""
         memory = memoryview(self._map)
         self._slots.append(Slot(memory[rank * SLOT_BYTES : (rank + 1) * SLOT_BYTES]))
         return self._slots[-1]
@@ -143,7 +142,7 @@ class Board:
 
 
 def process_state(pid: int | None) -> str:
-    """Return Linux's state letter of a process, as ``ps`` shows it; empty if unknown.
+    """Return the state letter of a Linux process as shown by ``ps``, or "" if the state is unknown.
 
     >>> process_state(None)
     ''
@@ -175,17 +174,19 @@ def set_status(text: str) -> None:
 
 
 def get_status() -> str:
-    """Return the last stored status of this rank."""
+    """Return the last stored status of this rank, with the wait locations of its threads."""
     return _Current.slot.get()
 
 
 def own_slot() -> Slot:
-    """Return this rank's slot, in which a collective stores its wait location."""
+    """Return this rank's slot, in which collectives store where they wait."""
     return _Current.slot
 
 
 def report_progress(done: int, total: int, text: str) -> None:
-    """Call the launcher's ``progress`` with this rank's number and the arguments, if there is a launcher.
+    """Report this rank's progress to the launcher, which passes the arguments to its ``progress`` callback.
+
+    Do nothing if there is no launcher or no callback.
 
     >>> report_progress(3, 10, "images read")
     """
@@ -197,7 +198,7 @@ def report_progress(done: int, total: int, text: str) -> None:
 
 @contextmanager
 def status_in(slot: Slot, send_progress: ProgressSender | None) -> Iterator[None]:
-    """Store this rank's status in ``slot`` and send its progress with ``send_progress`` within the context."""
+    """Within the context, store this rank's status in ``slot``, and send its progress with ``send_progress``."""
     previous = _Current.slot, _Current.send_progress
     _Current.slot, _Current.send_progress = slot, send_progress
     try:

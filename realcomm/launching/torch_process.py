@@ -1,7 +1,7 @@
 """Prepare a process for torch: check torch's environment variables, its compiler's folder, and memory settings.
 
-Torch reads its many variables at import or when a group is created, and may crash. So if any is set, torch is first
-started in a subprocess.
+Torch reads many variables at import or when a group is created, and invalid values may crash it. So if any variable is
+set, torch is first started in a subprocess.
 """
 
 import ctypes
@@ -42,10 +42,10 @@ LARGEST = 32 << 20  # bytes of the largest block on the heap; the most that glib
 
 
 def check_torch() -> None:
-    """Raise InputError if torch is not installed or fails with one of its environment variables.
+    """Raise InputError if torch is not installed, or if it does not start with its environment variables.
 
-    Without such variables this takes no time. Otherwise it takes as long as importing torch. Under torchrun, only the
-    first rank checks.
+    If none of torch's variables is set, this takes no time. Otherwise it takes as long as importing torch. Under
+    torchrun, only the first rank checks.
 
     >>> check_torch()
     """
@@ -56,7 +56,7 @@ def check_torch() -> None:
 
 
 def check_installed(package: str) -> None:
-    """Raise TorchMissing unless ``package``, one of ``WITH_TORCH``, is installed.
+    """Raise TorchMissing if ``package`` is not installed. ``package`` must be one of ``WITH_TORCH``.
 
     >>> check_installed("torchvision")
     """
@@ -110,9 +110,9 @@ def _reason(lines: list[str]) -> str:
 
 @contextmanager
 def importing_compiler() -> Iterator[None]:
-    """Keep the import of torch's compiler from creating a cache folder within the context.
+    """Within the context, torch's compiler can be imported without creating its cache folder.
 
-    Code that is compiled later is cached where torch decides.
+    Code that is compiled later is still cached in torch's usual folder.
 
     >>> with importing_compiler():
     ...     VARIABLE in os.environ
@@ -132,17 +132,17 @@ def importing_compiler() -> Iterator[None]:
 
 
 def import_compiler() -> None:
-    """Import the part of torch's compiler that optimizers and torchvision need, without creating a cache folder."""
+    """Import ``torch._dynamo``, which optimizers and torchvision need, without creating the compiler's cache folder."""
     with importing_compiler():
         import torch._dynamo  # noqa: F401 - slow, and imported by them in any case
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep freed memory for later allocations, in blocks of up to 32 MiB.
+    """Let glibc keep freed memory for later allocations, in blocks of up to 32 MiB.
 
-    By default, glibc may return freed memory to the kernel, depending on the layout of the heap. Then one process
-    faults in the pages of its activations again in each step, while another process never does. Settings of glibc's
-    allocator in the environment take precedence. Other C libraries are not affected.
+    By default, glibc may return freed memory to the kernel, depending on the layout of the heap. Then one process may
+    fault in the pages of its activations again in each step, while another never does. If the environment has settings
+    of glibc's allocator, they are kept. Other C libraries are not affected.
 
     >>> keep_freed_memory()
     """

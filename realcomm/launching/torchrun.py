@@ -1,4 +1,4 @@
-"""Run this process as one rank: torchrun has started it, or it has already joined a group."""
+"""Run this process as one rank if torchrun has started it, or if it has already joined a group."""
 
 import atexit
 import os
@@ -26,9 +26,10 @@ from realcomm.launching.types import Progress, Worker, find_worker
 
 
 def under_torchrun() -> bool:
-    """Return whether torchrun or a similar launcher started this process, or it has joined a default group.
+    """Return whether torchrun or a similar launcher started this process, or whether it has joined a default group.
 
-    Processes of ``torch.multiprocessing.spawn`` join a default group. A group of one rank also counts.
+    A default group of one rank also counts, and so does a group that ``torch.multiprocessing.spawn`` processes have
+    joined.
 
     >>> under_torchrun()
     False
@@ -46,7 +47,6 @@ def is_in_group() -> bool:
 
 
 def _joined() -> Any:
-    """Return torch.distributed if this process has joined a default group, else None. Torch is never imported here."""
     dist = sys.modules.get("torch.distributed")
     return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
 
@@ -63,8 +63,8 @@ def ranks_started() -> int | None:
 def spans_nodes(timeout: float = 600.0) -> bool:
     """Return whether the ranks that torchrun or a similar launcher started are on several nodes.
 
-    Unless torchrun's variables contain the answer, all ranks must call this. The first call then waits for all ranks,
-    at most ``timeout`` seconds.
+    Unless torchrun's variables contain the answer, all ranks must call this. In that case, the first call exchanges the
+    ranks' hosts, and waits up to ``timeout`` seconds for all ranks.
 
     >>> spans_nodes()
     False
@@ -73,13 +73,12 @@ def spans_nodes(timeout: float = 600.0) -> bool:
 
 
 class _Met:
-    """A cache for the rendezvous, because a store can be opened only once."""
+    """A cache for this process's rendezvous, because its store can be opened only once."""
 
     rendezvous: Rendezvous | None = None
 
 
 def _local_ranks(timeout: float) -> LocalRanks:
-    """Return the ranks on this host, from torchrun, from this process's group, or by asking all ranks."""
     rank, world_size = _rank_and_world_size()
     if local := read_local_ranks():
         return local
@@ -91,7 +90,7 @@ def _local_ranks(timeout: float) -> LocalRanks:
 
 
 def has_stale_store() -> bool:
-    """Return whether ranks on several nodes may find values in the store that were written before a restart.
+    """Return whether the ranks are on several nodes and may find values in the store from before a restart.
 
     >>> has_stale_store()
     False
@@ -158,9 +157,9 @@ def _rank_and_world_size() -> tuple[int, int]:
 
 
 def _join(backend: str, threads: int | None, timeout: float) -> None:
-    """Join the group of all ranks, until this process exits.
+    """Join the group of all ranks, and leave it when this process exits.
 
-    In an existing group, set the timeout, and make the rank's GPU the current device if the group works on GPUs.
+    If this process is already in a group, only set the group's timeout and, on GPUs, the current device.
     """
     import torch
 

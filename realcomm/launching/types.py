@@ -11,7 +11,7 @@ Progress = Callable[[int, int, int, str], None]  # (rank, done, total, text): ca
 
 
 def find_worker(worker: Worker) -> Callable[..., Any]:
-    """Return the worker function. The module of "module:function" is imported here, in the rank.
+    """Return the worker function. If ``worker`` is a name, "module:function", import its module in this process.
 
     >>> find_worker("math:hypot")(3, 4)
     5.0
@@ -22,7 +22,7 @@ def find_worker(worker: Worker) -> Callable[..., Any]:
 
 @runtime_checkable
 class RankNetwork(Protocol):
-    """A network that the ranks of a launch use instead of the loopback, such as one of ``realcomm.emulate``."""
+    """A network that the ranks of a launch use instead of the loopback, such as a network of ``realcomm.emulate``."""
 
     @property
     def namespaces(self) -> Sequence[HostNamespaces]: ...  # one for each rank
@@ -32,9 +32,9 @@ class RankNetwork(Protocol):
 
 @runtime_checkable
 class Ranks(Protocol):
-    """A cluster for a launch: the number of ranks, and the name of each rank's host.
+    """A cluster that defines the number of ranks and the name of each rank's host, such as a cluster of ``simcomm``.
 
-    Clusters of ``simcomm`` have both. All processes run on this machine, whatever the hosts are called.
+    The names are only labels. All processes run on this machine.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Run one rank in its process: join the group, work, send the result. The process never outlives its launcher."""
+"""Run one rank in its process: join the group, call the worker, send the result. The process ends with its launcher."""
 
 import gc
 import os
@@ -42,9 +42,9 @@ class Assignment:
 
 
 def run_worker(assignment: Assignment, payload: bytes, connection: Connection, wants_progress: bool) -> None:
-    """Do a rank's work and send its result or failure to the launcher, then wait until all ranks are done.
+    """Run the worker of one rank, send its result or failure to the launcher, and wait until all ranks are done.
 
-    ``payload`` is the pickled work with its arguments. This is the main function of a worker process.
+    ``payload`` is the pickled worker with its arguments. This is the main function of a rank's process.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C reaches the whole terminal; the launcher ends its workers itself
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the fork server has changed it
@@ -106,7 +106,10 @@ def _work(assignment: Assignment, payload: bytes) -> object:
 
 
 def _answer_launcher(connection: Connection, answer: Callable[[], None]) -> threading.Event:
-    """Start a thread that answers each ``ASK``. Return an event that is set when the launcher closes its end."""
+    """Start a thread that calls ``answer`` for each ``ASK`` message from the launcher.
+
+    Return an event that is set when the launcher closes its end of the connection.
+    """
     is_over = threading.Event()
 
     def listen() -> None:
