@@ -151,7 +151,6 @@ def _make_one(blocks: Sequence[Block], setting: Setting) -> Calibration:
 def _repetitions(
     blocks: Sequence[Block], measured: Callable[[RankBlock], dict[Key, list[Value]]]
 ) -> dict[Key, list[tuple[Value, ...]]]:
-    """Return all repetitions of each measurement. A repetition is a tuple of the values on the ranks that took part."""
     repetitions: defaultdict[Key, list[tuple[Value, ...]]] = defaultdict(list)
     for block in blocks:
         of_ranks = [measured(rank) for rank in block]
@@ -239,7 +238,6 @@ def _overlap(kind: TrainingKind, steps: Sequence[tuple[OverlapTimes, ...]], sett
 
 
 def _together_s(intervals: Sequence[Interval]) -> float:
-    """Return the seconds from the last rank's start to the last rank's end."""
     return max(end for _, end in intervals) - max(begin for begin, _ in intervals)
 
 

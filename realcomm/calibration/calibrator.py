@@ -68,7 +68,6 @@ class CalibrationTraining:
         return [self._step() for _ in range(count)]
 
     def warm_up(self) -> None:
-        """Take steps that are not measured: at least one for each probe."""
         self.take_steps(max(WARM_UP_STEPS, len(self.probes)))
 
     def _step(self) -> BlockStep:
@@ -123,7 +122,6 @@ class OverlapCalibrator:
         self._buffers = torch.zeros(sum(buffer.nbytes for buffer in self._model.buffers()) // 4)
 
     def take_steps(self, count: int) -> list[OverlapTimes]:
-        """Measure the parts of ``count`` steps; return their times."""
         self._offset = shared_clock_offset()
         return [self._step() for _ in range(count)]
 

@@ -204,7 +204,6 @@ def _crowd_round(world_size: int, repetitions: list[list[Interval]]) -> CrowdRou
 
 
 def _medians(repetitions: list[list[Interval]]) -> list[float]:
-    """Return the median duration of each call, from the first rank's start to the last rank's end."""
     rounds = [first_to_last(gather_intervals([*intervals])) for intervals in zip(*repetitions, strict=True)]
     return [median_low([end - begin for begin, end in intervals]) for intervals in rounds]
 
@@ -240,7 +239,6 @@ def _seconds(program: Callable[[int, int], Program], size: int, chunks: int) -> 
 def _call(
     program: Callable[[int, int], Program], rank: int, world_size: int, size: int, chunks: int
 ) -> Callable[[], object]:
-    """Return a function that runs a program with chunks of ``size`` bytes, and records events as in a measurement."""
     call = CollectiveCall(Algorithm(NO_COLLECTIVE, "probe", program, chunks_rule=chunks), chunks * size // 4)
     executor, buffer = Executor(call, rank, world_size), neutral_buffer(call, torch.device("cpu"))
     return lambda: executor.run(buffer, [])
@@ -266,7 +264,6 @@ def _tiny(rank: int, world_size: int) -> tuple[list[tuple[int, int, float]], flo
 
 
 def _posting(messages: int) -> float:
-    """Return the median CPU time of rank 0's thread for posting ``messages`` tiny messages in one step."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     call, seconds = _call(partial(at_once, messages), rank, world_size, TINY, messages), list[float]()
 

@@ -75,7 +75,6 @@ class EmulatedNetwork:
             )
 
     def mark(self) -> None:
-        """Start counting dropped packets and timeouts."""
         self._ask("mark")
         self._receive()
 

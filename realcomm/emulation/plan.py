@@ -101,12 +101,10 @@ class NetworkPlan:
         return any(direction.latency > 0 for direction in self.directions)
 
     def mac(self, node: str) -> str:
-        """Return the hardware address of a node."""
         number = self.numbers[node]
         return f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}"
 
     def address(self, node: str) -> str:
-        """Return the IPv4 address of a node."""
         number = self.numbers[node] + 1
         return f"10.77.{number >> 8}.{number & 255}"
 
@@ -229,7 +227,6 @@ def run_tool(tool: str, arguments: Sequence[str], text: str = "", pass_files: Se
 
 
 def _find(tool: str) -> str | None:
-    """Return the path of a tool, which may be in a ``sbin`` directory that is missing from PATH."""
     return shutil.which(tool, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]))
 
 
