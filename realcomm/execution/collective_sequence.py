@@ -35,9 +35,7 @@ class CollectiveSequence:
             )
 
     def fail(self, collective: "Collective", error: BaseException) -> None:
-        """Record that ``collective`` failed with ``error``, and reject all later collectives with the first failure as
-        reason.
-        """
+        """Record that ``collective`` failed, and reject all later collectives with the first failure as reason."""
         reason = f"its collective {collective.number}, {collective.name}, failed with {describe_error(error, None)}"
         self._failed = self._failed or reason
 

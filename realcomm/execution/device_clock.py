@@ -36,9 +36,7 @@ class HostClock:
         return mark
 
     def date(self, events: list[T]) -> list[T]:
-        """Wait for the last event, and return the events with their ``begin`` and ``end`` converted from marks to
-        seconds.
-        """
+        """Wait for the last event. Return the events with ``begin`` and ``end`` converted from marks to seconds."""
         return events
 
 

@@ -251,9 +251,7 @@ class Executor:
             self._write(write, step, recorder)
 
     def _complete(self, step: SliceStep[torch.Tensor], waits: memoryview, recorder: EventRecorder | None) -> None:
-        """Wait for a step's messages. Reduce or copy each one when it arrives, then do the remaining reductions and
-        copies.
-        """
+        """Wait for a step's messages, and reduce or copy each when it arrives. Then do the remaining writes."""
         waits[0] = step.step.number
         for message in step.step.receives:
             waits[1] = self._world_ranks[message.peer]

@@ -79,9 +79,7 @@ def ranks_of(group: dist.ProcessGroup) -> list[int]:
 
 
 def _first(group: dist.ProcessGroup, device: torch.device) -> list[dist.ProcessGroup]:
-    """Initialize ``group``. Return an empty list for its further communicators, which are shut down when ``group`` is
-    freed.
-    """
+    """Initialize ``group``. Return an empty list for further communicators, which are shut down with ``group``."""
     others: list[dist.ProcessGroup] = []
     _initialized(group, device)
     weakref.finalize(group, _destroy, others).atexit = False

@@ -81,7 +81,6 @@ def shared_instant() -> float:
 
 
 def max_over_ranks(seconds: float) -> float:
-    """Return the largest of all ranks' values, on every rank."""
     most = torch.tensor([seconds], dtype=torch.float64, device=own_device())
     dist.all_reduce(most, dist.ReduceOp.MAX)
     return most.item()

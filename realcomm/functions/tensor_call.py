@@ -190,9 +190,7 @@ class AlikeTensors(NamedTuple):
 
 
 def first_tensor(tensors: object, name: str, group: Group) -> torch.Tensor:
-    """Return the first tensor of a list. Raise InputError if the list is empty, or if ``check_input`` rejects the
-    tensor.
-    """
+    """Return the first tensor of a list. Raise InputError if there is none, or if ``check_input`` rejects it."""
     if not isinstance(tensors, list | tuple):
         raise WrongType(f"{name} must be a list of tensors, not {type(tensors).__name__}")
     if not tensors:

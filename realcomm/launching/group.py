@@ -124,9 +124,7 @@ def own_device(group: dist.ProcessGroup | None = None) -> torch.device:
 
 
 def use_own_device() -> torch.device:
-    """If the default group uses GPUs, make this process's GPU the current device. Return the device, which may be the
-    CPU.
-    """
+    """Return this process's device. If the default group uses GPUs, make the device the current one."""
     device = own_device()
     if device.type == "cuda":
         torch.cuda.set_device(device)

@@ -105,9 +105,7 @@ def launch(
 
 
 class _Packer(pickle.Pickler):
-    """Pickles rank programs. A program that only this process can import, as in a notebook, is replaced by its recorded
-    steps.
-    """
+    """Pickles rank programs. A program that only this process can import, as in a notebook, is stored as its steps."""
 
     def __init__(self, file: BytesIO, world_size: int) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -291,9 +289,7 @@ class _Processes:
         return root_cause(list(self.failures.values()))
 
     def _ask_all(self) -> dict[int, str]:
-        """Ask all ranks for NCCL's oldest unfinished call. Return the answers that arrive within ``_REPORT_WAIT_S``
-        seconds.
-        """
+        """Ask all ranks for NCCL's oldest unfinished call; return the answers within ``_REPORT_WAIT_S`` seconds."""
         until = time.monotonic() + _REPORT_WAIT_S
         for rank in self._undecided():
             with suppress(OSError, KeyError):  # it has just ended

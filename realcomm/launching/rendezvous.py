@@ -31,9 +31,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True)
 class LocalRanks:
-    """The ranks on this host: how many there are, this process's index among them, and whether they are the whole
-    group.
-    """
+    """The ranks on this host: their number, this process's index among them, and whether they are the whole group."""
 
     count: int
     own: int

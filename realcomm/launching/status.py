@@ -60,9 +60,7 @@ class Wait:
 
     @contextmanager
     def noted_in_errors(self, rank: int, label: bytes) -> Iterator[None]:
-        """Within the context, add a note with the wait location to each RuntimeError that is raised, for example by
-        torch.
-        """
+        """Within the context, add the wait location as a note to each RuntimeError, for example of torch."""
         self.collective[:] = label
         try:
             yield
