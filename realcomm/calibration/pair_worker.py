@@ -280,9 +280,7 @@ def _posting(messages: int) -> float:
 
 
 def _send_undisturbed(rank: int, size: int, goodput: float) -> tuple[float, float]:
-    """Return the times of ``_send``. Repeat a long message that is slower than its link, and return the fastest
-    attempt.
-    """
+    """Return the times of ``_send``. Repeat a long message if it is slower than its link, and return the fastest."""
     tries = [_send(rank, size)]
     while size > LONG_SIZE and len(tries) < ATTEMPTS and tries[-1][1] > (1 + SLOWER) * size / goodput:
         tries.append(_send(rank, size))

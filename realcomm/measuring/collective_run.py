@@ -1,4 +1,4 @@
-"""Run one collective, or several in rotation, on real processes and measure them."""
+"""Run one collective, or several one after another, on real processes and measure them."""
 
 import json
 import tempfile
@@ -53,7 +53,7 @@ class RankMeasurement(NamedTuple):
 
 
 class RankFigures(NamedTuple):
-    """The median, minimum and maximum time from the first rank's start to the last rank's end, and wrong elements."""
+    """Statistics of a measurement over all ranks. Times are from the first rank's start to the last rank's end."""
 
     median_s: float
     least_s: float
@@ -82,20 +82,21 @@ def run(
     progress: Progress | None = None,
     network: RankNetwork | None = None,
 ) -> Trace:
-    """Measure one collective on real processes on this machine, one for each rank, and return its trace.
+    """Measure one collective on this machine, with one process for each rank, and return its trace.
 
-    The buffers have ``nbytes`` bytes on each rank (an integer, or a string such as "1 MiB"). With ``buffers``, real
-    data is used instead: one 1-D array for each rank, all of equal length and dtype, which contain the result
-    afterwards. Defaults: float32, sum, root 0. A CollectiveCall instead of the algorithm already contains all of these.
+    Each rank's buffer has ``nbytes`` bytes, given as an integer or a string such as "1 MiB". Defaults: float32, sum,
+    root 0. A CollectiveCall in place of the algorithm already contains all of these. If ``buffers`` is given, real data
+    is used instead: one 1-D array for each rank, all of equal length and dtype. The arrays contain the result
+    afterwards.
 
-    The ranks run the algorithm once on inputs with a known result (``facts["wrong"]`` counts the elements that differ),
-    once on ``buffers``, ``warmup`` times, and then ``repetitions`` times. Default: an odd number from 5 to 49 that
-    fills about one second. Every repetition starts on all ranks at once. ``elapsed`` is the median time in seconds from
-    the first rank's start to the last rank's end. Messages and spans come from the median repetition; on GPUs, from an
-    additional repetition, because recording takes time. The ranks use the ``network`` of ``realcomm.emulate``, or the
-    loopback.
+    The ranks first run the algorithm on inputs with a known result; ``facts["wrong"]`` counts the elements that differ.
+    Then they run it once on ``buffers`` and ``warmup`` times without measuring. Finally they measure ``repetitions``
+    runs. Default: an odd number from 5 to 49 that fills about one second. Every repetition starts on all ranks at once.
+    ``elapsed`` is the median time in seconds from the first rank's start to the last rank's end. Messages and spans are
+    those of the median repetition. On GPUs, they come from an additional repetition, because recording takes time.
 
-    Raise InputError and ProgramError as ``simcomm.run`` does, and RankFailed and TimedOut as ``launch`` does.
+    The ranks communicate over ``network``, a network of ``realcomm.emulate``. Default: the loopback. Raise InputError
+    and ProgramError as ``simcomm.run`` does, and RankFailed and TimedOut as ``launch`` does.
 
     >>> trace = run("all_reduce/ring", simcomm.this_machine(ranks=2), nbytes=4096)  # doctest: +SKIP
     >>> trace.facts["nbytes"], trace.facts["wrong"]  # doctest: +SKIP
@@ -174,10 +175,11 @@ def measure_all(
     timeout: float = 600.0,
     network: RankNetwork | None = None,
 ) -> list[list[RankMeasurement]]:
-    """Measure with ``ranks`` processes on this machine, and call ``report`` with each measurement and its figures.
+    """Measure collective calls with ``ranks`` processes on this machine. After each one, call ``report`` with its
+    statistics.
 
-    Return one list for each measurement, with each rank's result. Raise RankFailed, TimedOut and InputError as
-    ``launch`` does, after ``report`` was called for all finished measurements.
+    Return one list for each call, with the results of all ranks. Raise RankFailed, TimedOut and InputError as
+    ``launch`` does. In this case, ``report`` has already been called for all finished measurements.
     """
 
     def receive(rank: int, done: int, total: int, text: str) -> None:

@@ -1,6 +1,6 @@
 """Define the programs that a calibration times: sequences of dependent messages, and reductions.
 
-The executor runs them like any other program, so their times include all costs of a step.
+The executor runs these programs like any other program. So their times include all costs of a step.
 """
 
 from collections.abc import Callable
@@ -41,9 +41,9 @@ def relay(probe: Probe, rank: int, world_size: int) -> Program:
 
 
 def exchange(probe: Probe, rank: int, world_size: int) -> Program:
-    """Let each rank send to the next ``width`` ranks and receive from the previous ``width`` ranks at once.
+    """Let each rank send to the next ``width`` ranks and receive from the previous ``width`` ranks in each step.
 
-    In the next step, each rank sends the chunk that it received from the rank before it.
+    In the following step, each rank sends the chunk that it received from the rank before it.
     """
     for hop in range(probe.length):
         apart = range(1, probe.width + 1)
@@ -52,9 +52,9 @@ def exchange(probe: Probe, rank: int, world_size: int) -> Program:
 
 
 def fan(probe: Probe, rank: int, world_size: int) -> Program:
-    """Let rank 0 receive from ranks 1 to ``width`` one after another, then send to them, and so on.
+    """Let rank 0 receive from ranks 1 to ``width`` one after another, then send to them one after another.
 
-    With the pattern FAN_OUT, rank 0 sends first.
+    This repeats until there are ``length`` phases. With the pattern FAN_OUT, rank 0 sends first.
     """
     for hop in range(probe.length):
         is_in = (hop % 2 == 0) == (probe.pattern == FAN_IN)
@@ -85,7 +85,7 @@ def probe_call(probe: Probe, world_size: int) -> CollectiveCall:
 
 
 class ProbeBench:
-    """Times the probes of one rank. Each probe's executor is created once."""
+    """Times probes on one rank. The executor of a probe is created once and then reused."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         self.rank, self.world_size = rank, world_size
@@ -93,9 +93,9 @@ class ProbeBench:
         self._repetitions: dict[Probe, int] = {}
 
     def time(self, probe: Probe, seconds: float, repetitions: tuple[int, int]) -> list[Interval]:
-        """Return the start and the end of each repetition of a probe on this rank. All ranks must call this.
+        """Time repetitions of a probe; return the start and end of each one on this rank. All ranks must call this.
 
-        The repetitions take about ``seconds`` in total. ``repetitions`` is the minimum and the maximum number.
+        The repetitions take about ``seconds`` in total. ``repetitions`` is their minimum and maximum number.
         """
         call = self._calls.get(probe) or self._prepare(probe)
         if probe not in self._repetitions:
@@ -105,7 +105,7 @@ class ProbeBench:
         return [time_together(call) for _ in range(self._repetitions[probe])]
 
     def takes_part(self, probe: Probe) -> bool:
-        """Return whether this rank has a step in a probe."""
+        """Return whether the probe's program has a step for this rank."""
         return any(True for _ in PROGRAMS[probe.pattern](probe, self.rank, self.world_size))
 
     def _prepare(self, probe: Probe) -> Callable[[], object]:
@@ -137,7 +137,7 @@ def time_reduction(nbytes: int, repetitions: int) -> list[float]:
 
 
 class QueuedTimes(NamedTuple):
-    """The time of one message in seconds, in a program that sends all messages in one direction."""
+    """The time of one message in seconds, if messages in one direction are queued one after another."""
 
     posting: float  # on the host
     device: float
@@ -151,7 +151,7 @@ def one_way(rank: int, world_size: int) -> Program:
 
 
 class QueueBench:
-    """Times messages that a GPU sends in one direction. No rank waits for an answer, so latencies do not add up."""
+    """Times messages from one GPU to another. No rank waits for an answer, so latencies do not add up."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         self.rank, self.world_size = rank, world_size

@@ -1,4 +1,4 @@
-"""Measure a collective on one rank: check the result, run on real data if there is any, then time repetitions."""
+"""Measure a collective on one rank: check its result, run it on real data if given, then time repetitions."""
 
 import gc
 import json
@@ -51,7 +51,7 @@ def time_together(action: Callable[[], object]) -> Interval:
 
 
 def _agree_on_start() -> float:
-    """Return a common start in seconds of the shared clock. The start is later if recent agreements took long."""
+    """Return a start time on which all ranks agree, in seconds of the shared clock."""
     offset = clock_offset()
     now, is_stale = perf_counter() + offset.seconds, float(offset.is_stale())
     values = torch.tensor([now, max(_agreements, default=0.0), is_stale], dtype=torch.float64, device=own_device())
@@ -65,7 +65,7 @@ def _agree_on_start() -> float:
 
 
 def start_after(agreement_s: float, world_size: int) -> float:
-    """Return the seconds until a common start. ``agreement_s`` is the time of the slowest recent agreement.
+    """Return the seconds to wait before a common start. ``agreement_s`` is the longest recent agreement, in seconds.
 
     >>> start_after(0.0001, world_size=2), start_after(0.02, world_size=8)
     (0.003, 0.04)
@@ -97,7 +97,7 @@ def first_to_last(intervals: list[list[Interval]]) -> list[Interval]:
 
 
 def median_index(intervals: list[Interval]) -> int:
-    """Return the index of the interval of median length. Of two middle intervals, the shorter one counts.
+    """Return the index of the interval of median length. If their number is even, use the lower median.
 
     >>> median_index([(0.0, 3.0), (0.0, 1.0), (0.0, 2.0)])
     2
@@ -107,14 +107,14 @@ def median_index(intervals: list[Interval]) -> int:
 
 
 def sum_over_ranks(number: int) -> int:
-    """Return the sum of all ranks' numbers, on every rank."""
     everyones = torch.tensor([number], device=own_device())
     dist.all_reduce(everyones)
     return int(everyones.item())
 
 
 def repetitions_within(total: float, seconds: float, least: int, most: int) -> int:
-    """Return how many repetitions of ``seconds`` fill ``total`` seconds, within bounds.
+    """Return how many repetitions of ``seconds`` each fill ``total`` seconds, but at least ``least`` and at most
+    ``most``.
 
     The number is odd, so that one repetition is the median.
 
@@ -137,7 +137,9 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 def exact_input(call: CollectiveCall, rank: int) -> torch.Tensor:
-    """Return elements from -1 to 1 that vary by position and rank; for products, 1 to 3 on ranks 0 to 3, else -1 or 1.
+    """Return a rank's input for checking results: integers from -1 to 1 that vary by position and rank.
+
+    For products, they are from 1 to 3 on ranks 0 to 3, and -1 or 1 on all other ranks.
 
     >>> from collectives import find_algorithm
     >>> exact_input(CollectiveCall(find_algorithm("all_reduce/ring"), elements=4), rank=0)
@@ -150,9 +152,10 @@ def exact_input(call: CollectiveCall, rank: int) -> torch.Tensor:
 
 
 def exact_result(call: CollectiveCall, rank: int, world_size: int) -> tuple[slice, torch.Tensor] | None:
-    """Return the slice of ``rank``'s buffer that the collective defines, and its result for inputs of ``exact_input``.
+    """Return the slice of ``rank``'s buffer that the collective defines, and the expected result in this slice.
 
-    Return None if no element is defined, or if a contribution may be counted more than once, as in a barrier.
+    All ranks have inputs of ``exact_input``. Return None if no element is defined, or if a contribution may be counted
+    more than once, as in a barrier.
     """
     spec, n, op, root = call.spec, call.elements, call.op, call.root
     parts = spec.result(rank, world_size, root)
@@ -191,10 +194,10 @@ QUEUED = 20  # queued runs on GPUs that are timed together, as in nccl-tests
 
 
 class RunningMeasurement:
-    """A measurement on one rank, executed block by block."""
+    """A measurement on one rank, whose repetitions can be split into several blocks."""
 
     def __init__(self, rank: int, world_size: int, measurement: TimedCall) -> None:
-        """Check the result, run on real data if there is any, and warm up; all ranks must call this."""
+        """Check the result, run on the measurement's ``inputs`` if set, and warm up. All ranks must call this."""
         call, name = measurement.call, measurement.call.algorithm.full_name
         self._executor = make_runner(call, rank, world_size, own_device())
         set_status(f"checking {name}")
@@ -212,7 +215,7 @@ class RunningMeasurement:
         self._records: list[list[Event]] = []
 
     def take_block(self, total_s: float = TOTAL_S, least: int = LEAST, most: int = MOST) -> None:
-        """Run the requested number of repetitions, or about ``total_s`` seconds of them; all ranks must call this."""
+        """Time the set number of repetitions, or about ``total_s`` seconds of them. All ranks must call this."""
         repetitions = self._count or repetitions_within(total_s, self._each, least, most)
         set_status(f"timing {self._executor.call.algorithm.full_name}")
         with without_garbage_collection():
@@ -221,7 +224,6 @@ class RunningMeasurement:
         self._records += records
 
     def result(self) -> RankMeasurement:
-        """Return the result of all blocks; all ranks must call this."""
         spans = first_to_last(gather_intervals(self._intervals))
         seconds, middle = [end - begin for begin, end in spans], median_index(spans)
         begin, record, queued = spans[middle][0], self._records[middle], None
@@ -239,7 +241,7 @@ def measure_rank(rank: int, world_size: int, measurement: TimedCall) -> RankMeas
 
 
 def figures_of(measured: RankMeasurement) -> RankFigures:
-    """Combine all ranks' results of a measurement. All ranks must call this, and all return equal figures."""
+    """Return a measurement's statistics over all ranks. They are equal on all ranks. All ranks must call this."""
     seconds = measured.seconds
     return RankFigures(
         median_low(seconds), min(seconds), max(seconds), sum_over_ranks(measured.wrong), measured.queued_s
@@ -266,7 +268,7 @@ def _run_on_file(executor: Runner, file: Path) -> npt.NDArray[np.generic]:
 
 
 def _warm_up(executor: Runner, buffer: torch.Tensor, warmup: int, default: float) -> float:
-    """Run ``warmup`` repetitions; return the last one's seconds on the slowest rank, or ``default`` for none."""
+    """Run ``warmup`` repetitions. Return the last one's seconds on the slowest rank, or ``default`` if there is none."""
     last = default
     for _ in range(warmup):
         begin, end = time_together(partial(executor.run, buffer))
@@ -275,7 +277,6 @@ def _warm_up(executor: Runner, buffer: torch.Tensor, warmup: int, default: float
 
 
 def _repeat(executor: Runner, buffer: torch.Tensor, repetitions: int) -> tuple[list[Interval], list[list[Event]]]:
-    """Return the start and end of every repetition on this rank, and the events of each repetition."""
     records: list[list[Event]] = [[] for _ in range(repetitions)]
     intervals, report = [], _rare_report(executor, repetitions)
     for done, record in enumerate(records):
@@ -309,7 +310,7 @@ def _time_queued(executor: Runner, buffer: torch.Tensor) -> float:
 
 
 def _rare_report(executor: Runner, repetitions: int) -> Callable[[int], None]:
-    """Return a function that reports progress. Reports are rare, because each takes CPU time from the ranks."""
+    """Return a function that reports progress at most every ``REPORT_EVERY_S`` seconds, to save CPU time."""
     last = perf_counter()
 
     def report(done: int) -> None:
@@ -322,7 +323,7 @@ def _rare_report(executor: Runner, repetitions: int) -> Callable[[int], None]:
 
 
 def measure_each(rank: int, world_size: int, measurements: Sequence[TimedCall]) -> list[RankMeasurement]:
-    """Measure one collective call after another; rank 0 reports the figures of each."""
+    """Measure one collective call after another. Rank 0 reports each call's statistics to the launcher."""
     measured = []
     for number, measurement in enumerate(measurements):
         measured.append(measure_rank(rank, world_size, measurement))

@@ -40,10 +40,11 @@ def measure(
     steps: int = 5,
     threads: int | None = None,
 ) -> Measured:
-    """Return the times of a batch on a device, layer by layer: medians of ``steps`` steps.
+    """Time training steps on a device; return the times of each layer as medians of ``steps`` steps.
 
-    Loading the batch is not included. ``threads`` is only for a CPU. Default: torch's current number. Raise InputError
-    for an unavailable device, for a batch that does not fit into memory, and for a model that fails.
+    Loading the batch is not included. ``threads`` is the number of CPU threads, only for device "cpu". Default: torch's
+    current number. Raise InputError if the device is not available, the batch does not fit into memory, or the model
+    fails.
     """
     check_whole_number("batch_size", batch_size, at_least=1)
     check_whole_number("steps", steps, at_least=1)
@@ -134,7 +135,7 @@ def _step(
 def _shares(
     model: nn.Module, batch: Tensor, precision: str, clock: HostClock, profile: ModelProfile
 ) -> dict[str, list[float]]:
-    """Return each layer's share of forward and of backward, from the medians of a few steps."""
+    """Return each layer's fraction of the forward and of the backward time, from the medians of a few steps."""
     steps = [_watch_step(model, batch, precision, clock) for _ in range(WATCHED)]
     seconds = {key: median(step[key] for step in steps) for key in steps[0]}
     return {
@@ -144,7 +145,6 @@ def _shares(
 
 
 def _watch_step(model: nn.Module, batch: Tensor, precision: str, clock: HostClock) -> dict[tuple[bool, str], float]:
-    """Return the time of each layer in seconds, keyed by (is_backward, layer)."""
     seen: list[tuple[bool, str, float, float]] = []
 
     def on_op(layer: str, is_backward: bool, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

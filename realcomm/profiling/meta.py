@@ -1,8 +1,8 @@
 """Profile a model on the meta device, where tensors have shapes but no data.
 
-Batches of two sizes are traced, and their difference gives the amounts per sample. Autograd numbers its nodes as
-forward creates them, so a backward operation belongs to the layer that created its node. This also holds for in-place
-operations and for functions outside modules.
+Batches of two sizes are traced, and their difference gives the costs per sample. A backward operation belongs to the
+layer that created its autograd node in forward, which the node's sequence number identifies. This also holds for
+in-place operations and for functions outside modules.
 """
 
 from collections import defaultdict
@@ -35,7 +35,7 @@ NO_BYTES = {aten.detach, aten.empty, aten.empty_like, aten.new_empty, aten.new_e
 
 
 class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
-    """Executes each operation in the context through ``on_op``, which receives the operation's layer.
+    """Executes each operation in the context by calling ``on_op`` with the operation and its layer.
 
     Operations outside all modules belong to the layer ``LOSS``.
     """
@@ -71,7 +71,7 @@ class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
 
     @property
     def layer(self) -> str:
-        """The layer of the current operation; empty if a backward operation has no known layer."""
+        """The layer of the current operation, or "" for a backward operation whose layer is unknown."""
         if not self.is_backward:
             return self.stack[-1]
         node = torch._C._current_autograd_node()
@@ -89,8 +89,6 @@ class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
 
 @dataclass
 class _Counted:
-    """The costs of a layer for one batch."""
-
     forward_flops: int = 0
     backward_flops: int = 0
     read: int = 0
@@ -126,7 +124,6 @@ class _TracedStep:
         return result
 
     def pack(self, watched: WatchedOps, tensor: Tensor) -> Tensor:
-        """Count a tensor that autograd saves for backward."""
         storage = tensor.untyped_storage()._cdata
         if storage not in self.parameters and storage not in self.held:
             self.held[storage] = tensor
@@ -135,9 +132,10 @@ class _TracedStep:
 
 
 def _flops(op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> int:
-    """Return an operation's FLOPs, from torch's counter except for a convolution's backward.
+    """Return an operation's FLOPs, as torch's FLOP counter computes them. Only a convolution's backward is computed
+    here.
 
-    A convolution's backward is two products with forward's FLOPs each. The counter is wrong for grouped convolutions.
+    It consists of two products with forward's FLOPs each. Torch's counter is wrong for grouped convolutions.
     """
     if op is aten.convolution_backward:
         (grad, inputs, weight), is_transposed, wanted = args[:3], args[7], args[10]
@@ -147,7 +145,7 @@ def _flops(op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) ->
 
 
 class _FlashAttention(TorchFunctionMode):
-    """Replaces attention by a GPU's fused kernel if q, k and v have the same shape, and no mask or dropout is given."""
+    """Runs attention as a GPU's flash attention kernel if q, k and v have the same shape, without mask and dropout."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -164,7 +162,7 @@ class _FlashAttention(TorchFunctionMode):
 def profile_on_meta(source: ModelSource) -> ModelProfile:
     """Return the profile of a model, without allocating memory or computing values.
 
-    Raise InputError for a model that cannot be built or traced, and for lazy layers.
+    Raise InputError if the model cannot be built or traced, or if it has lazy layers.
     """
     with torch.random.fork_rng(devices=()):
         try:
@@ -245,12 +243,11 @@ def _layers(model: nn.Module, few: _TracedStep, many: _TracedStep) -> Iterator[L
 
 
 def _own(module: nn.Module | None) -> list[nn.Parameter]:
-    """Return the trained parameters of a module itself, without those of its children."""
     return [] if module is None else [each for each in module.parameters(recurse=False) if each.requires_grad]
 
 
 def _block_of(name: str, modules: dict[str, nn.Module]) -> str:
-    """Return the outermost module around a layer, except containers and modules that mostly consist of a container."""
+    """Return a layer's block: the outermost module around it that neither is nor mostly consists of a container."""
     parts = name.split(".")
     for length in range(1, len(parts)):
         prefix = ".".join(parts[:length])
@@ -261,7 +258,7 @@ def _block_of(name: str, modules: dict[str, nn.Module]) -> str:
 
 
 def _is_stack(module: nn.Module) -> bool:
-    """Return whether most parameters of a module are in a list of modules of one class, as in an encoder."""
+    """Return whether most parameters of a module are in one list of modules of the same class, as in an encoder."""
     lists = [each for each in module.children() if isinstance(each, CONTAINERS) and len({*map(type, each)}) == 1]
     total = sum(each.numel() for each in module.parameters())
     return any(len(each) > 1 and 2 * sum(p.numel() for p in each.parameters()) > total for each in lists)
@@ -280,7 +277,7 @@ def _nbytes(tensor: Tensor) -> int:
 
 
 def trace_in_worker(path: Path, name: str, text: str, sample: list[int] | None) -> dict[str, Any]:
-    """Profile a user's model in the subprocess of its file; return the fields of the profile."""
+    """Profile a user's model in the subprocess that executes the user's file; return the profile's fields."""
     source = find_model(text, None if sample is None else tuple(sample))
     source = source._replace(build=lambda: build_from_file(f"{path}:{name}"), file=path)
     return asdict(profile_on_meta(source))

@@ -36,7 +36,6 @@ class ModelSource(NamedTuple):
         return f"{self.sample[0]} tokens" if self.vocabulary else "x".join(map(str, self.sample))
 
     def batch(self, batch_size: int, device: torch.device | str) -> Tensor:
-        """Return a random batch."""
         size = (batch_size, *self.sample)
         if self.vocabulary is not None:
             return torch.randint(self.vocabulary, size, device=device)
@@ -78,10 +77,10 @@ def _from_file(text: str) -> nn.Module:
 
 
 def loss_of(output: Any) -> Tensor:
-    """Return the cross entropy of the first tensor in a model's output if it contains scores, otherwise its mean.
+    """Return the cross entropy of the first tensor in a model's output, or its mean if the tensor does not have scores.
 
-    Scores have two or three dimensions, the last with several entries. Raise InputError if the output has no tensor, or
-    the first one is not floating-point.
+    Scores have two or three dimensions and several entries in the last one. Raise InputError if the output has no
+    tensor or if the first tensor is not floating-point.
     """
     scores = _first_tensor(output)
     if scores is None or not scores.is_floating_point():
@@ -100,7 +99,7 @@ def _first_tensor(output: Any) -> Tensor | None:
 
 
 class Attention(nn.Module):
-    """Self-attention; ``rotary`` applies rotary position embeddings to queries and keys."""
+    """Self-attention. If ``rotary`` is true, queries and keys get rotary position embeddings."""
 
     def __init__(self, shape: TransformerShape, *, causal: bool, rotary: bool, bias: bool) -> None:
         super().__init__()
@@ -111,7 +110,6 @@ class Attention(nn.Module):
         self.widths = [self.head * shape.heads, self.head * shape.kv_heads, self.head * shape.kv_heads]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the attention output, of shape (batch, tokens, width)."""
         batch, tokens, _ = x.shape
         parts = self.qkv(x).split(self.widths, dim=-1)
         q, k, v = (part.view(batch, tokens, -1, self.head).transpose(1, 2) for part in parts)
@@ -133,7 +131,7 @@ def _rotate(x: Tensor) -> Tensor:
 
 
 class Mlp(nn.Module):
-    """Two linear layers with GELU between them; if gated, three with SiLU."""
+    """Two linear layers with a GELU between them. If ``gated`` is true, three linear layers with a SiLU gate."""
 
     def __init__(self, shape: TransformerShape, *, gated: bool) -> None:
         super().__init__()
@@ -149,7 +147,7 @@ class Mlp(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Attention and MLP with residual connections; ``norm_first`` selects pre-norm."""
+    """Attention and MLP with residual connections. If ``norm_first`` is true, norms precede them (pre-norm)."""
 
     def __init__(self, kind: str, shape: TransformerShape) -> None:
         super().__init__()
@@ -160,7 +158,6 @@ class TransformerBlock(nn.Module):
         self.mlp = Mlp(shape, gated=kind == "llama")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output, of shape (batch, tokens, width)."""
         if self.norm_first:
             x = x + self.attention(self.norm1(x))
             return x + self.mlp(self.norm2(x))  # type: ignore[no-any-return]
@@ -169,7 +166,7 @@ class TransformerBlock(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A transformer that returns a score for each word of the vocabulary at each token."""
+    """A transformer that returns logits over the vocabulary at each token."""
 
     def __init__(self, kind: str, shape: TransformerShape) -> None:
         super().__init__()
@@ -187,7 +184,7 @@ class Transformer(nn.Module):
             self.head.weight = self.words.weight
 
     def forward(self, words: Tensor) -> Tensor:
-        """Return scores of shape (batch, tokens, vocabulary) for token ids of shape (batch, tokens)."""
+        """Return logits of shape (batch, tokens, vocabulary) for token ids of shape (batch, tokens)."""
         x = self.words(words)
         if self.positions is not None:
             x = x + self.positions(torch.arange(words.shape[1], device=words.device))

@@ -1,6 +1,6 @@
 """Profile any model without computing values. A user's file is traced in a subprocess.
 
-The subprocess returns plain data, so the calling process does not import torch for a user's file.
+The subprocess returns plain data. So the calling process need not import torch to profile a user's model.
 """
 
 from collectives.records.files import parse_record
