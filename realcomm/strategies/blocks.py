@@ -15,9 +15,9 @@ from realcomm.training.models import build_from_file
 
 
 def block_names(model: str) -> list[str]:
-    """Return the names of a model's blocks. A user's file is executed in a subprocess.
+    """Return the names of a model's consecutive blocks. A user's file is executed in a subprocess.
 
-    Raise InputError as ``named_blocks`` does, and for a file that fails or exceeds its limits.
+    Raise InputError as ``named_blocks`` does. Also raise InputError if the user's file fails or exceeds its limits.
 
     >>> block_names("llama:layers=1,width=8,heads=2,context=4,vocabulary=10")
     ['words', 'blocks.0', 'last_norm', 'head']
@@ -32,13 +32,13 @@ def block_names(model: str) -> list[str]:
 
 
 def blocks_in_worker(path: Path, name: str, model: str) -> list[str]:
-    """Return the names of the blocks of a user's model, in the file's subprocess."""
+    """Return the block names of a user's model. This runs in the subprocess that executes the user's file."""
     with torch.device("meta"):
         return [*named_blocks(build_from_file(f"{path}:{name}"), model)]
 
 
 def named_blocks(model: nn.Module, name: str) -> dict[str, nn.Module]:
-    """Return the consecutive blocks of a model, with their names as in its profile.
+    """Return the consecutive blocks of a model. Their names are the same as in the model's profile.
 
     Raise InputError for a model whose forward does more than call blocks in order.
 

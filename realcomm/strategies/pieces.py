@@ -1,4 +1,4 @@
-"""Time the parts of a step on a rank: compute, a step without communication, and collectives."""
+"""Time the parts of a step on a rank: compute, collectives, and a whole step without communication."""
 
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -30,7 +30,7 @@ FLOAT = 4  # bytes per element
 
 
 class TimedCollective(NamedTuple):
-    """A collective to time, of ``nbytes`` bytes among ``size`` ranks whose numbers are ``stride`` apart."""
+    """A collective of ``nbytes`` bytes to time in groups of ``size`` ranks, whose numbers are ``stride`` apart."""
 
     collective: str
     nbytes: int
@@ -41,8 +41,8 @@ class TimedCollective(NamedTuple):
 class RankTimes(NamedTuple):
     """One rank's times in seconds: its layers' compute, the whole model's optimizer, and loading a batch.
 
-    ``collectives_s`` contains one time per collective. ``silent_s`` is the time of a step without communication. Both
-    are measured between training steps.
+    ``collectives_s`` has one time for each timed collective. ``silent_s`` is the time of a step without communication.
+    These two are measured between training steps.
     """
 
     computing: Measured
@@ -53,7 +53,7 @@ class RankTimes(NamedTuple):
 
 
 def time_pieces(plan: StrategyPlan) -> RankTimes:
-    """Time a model's layers, optimizer and loading, on all ranks at once.
+    """Time a model's layers, its optimizer, and the loading of a batch, on all ranks at once.
 
     Raise InputError for a model that does not fit on one device.
     """
@@ -84,7 +84,7 @@ def _time_pieces(plan: StrategyPlan) -> RankTimes:
 
 
 def _time_loading(plan: StrategyPlan) -> float:
-    """Return the seconds that a replica waits for a batch if it requests batches without pause."""
+    """Return the median seconds that a replica waits for the next batch when it does nothing else."""
     if plan.images is None:
         return 0.0
     batches = EndlessBatches(plan.images, 0, plan.parallelism.data)
@@ -93,13 +93,12 @@ def _time_loading(plan: StrategyPlan) -> float:
 
 
 class Turns:
-    """Times parts of a step repeatedly between training steps, because a machine's speed drifts.
+    """Times collectives and a step without communication repeatedly between training steps.
 
-    The parts are single collectives and a step without communication. All ranks call ``take`` together.
+    One measurement would not be enough, because a machine's speed drifts. All ranks must call ``take`` together.
     """
 
     def __init__(self, rank: int, world_size: int, plan: StrategyPlan, collectives: Sequence[TimedCollective]) -> None:
-        """Prepare the timed calls, and warm them up."""
         groups = {
             shape: own_group(rank, world_size, *shape) for shape in dict.fromkeys(timed[2:] for timed in collectives)
         }
@@ -111,20 +110,19 @@ class Turns:
         self._seconds = [list[float]() for _ in self._calls]
 
     def take(self) -> None:
-        """Time each part once."""
+        """Time each collective and the step without communication once."""
         set_status("timing the parts of a step")
         for call, seconds in zip(self._calls, self._seconds, strict=True):
             dist.barrier()
             seconds.append(seconds_of(call, own_device()))
 
     def complete(self, times: RankTimes) -> RankTimes:
-        """Return ``times`` with the medians over all calls of ``take``."""
+        """Return ``times`` with the median times over all calls of ``take``."""
         silent, *collectives = map(median, self._seconds)
         return times._replace(silent_s=silent, collectives_s=[each / REPEATS for each in collectives])
 
 
 def _repeated(call: Callable[[], object]) -> Callable[[], object]:
-    """Return a function that makes ``REPEATS`` consecutive calls, so that ranks wait for each other only once."""
 
     def calls() -> None:
         for _ in range(REPEATS):
@@ -134,10 +132,10 @@ def _repeated(call: Callable[[], object]) -> Callable[[], object]:
 
 
 def silent_step(plan: StrategyPlan, rank: int, world_size: int) -> Callable[[], object]:
-    """Return a function that runs a step of a strategy without communication: all compute and copies of this rank.
+    """Return a function that runs a strategy's training step without communication.
 
-    Torch's classes run on a mesh of the strategy's shape whose collectives return at once. A pipeline rank computes its
-    stages on the activations of the earlier blocks.
+    The step does all compute and copies of this rank. Torch's classes run on a mesh of the strategy's shape, whose
+    collectives return at once. A pipeline rank computes its stages on the activations of the earlier blocks.
     """
     plan = plan._replace(images=None, steps=1)
     model = build(plan)
@@ -159,7 +157,6 @@ def silent_step(plan: StrategyPlan, rank: int, world_size: int) -> Callable[[], 
 
 
 def _own_gradients(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
-    """Return a rank's own gradients, which DistributedDataParallel then uses as the mean."""
     future = torch.futures.Future[torch.Tensor]()
     future.set_result(bucket.buffer())
     return future
@@ -199,7 +196,10 @@ def _stages_step(
 
 
 def own_group(rank: int, world_size: int, size: int, stride: int, backend: str | None = None) -> dist.ProcessGroup:
-    """Return this rank's group of ``size`` ranks, ``stride`` apart. All ranks must call this and create all groups."""
+    """Return this rank's group of ``size`` ranks, whose numbers are ``stride`` apart.
+
+    All ranks must call this, because every rank has to create all groups.
+    """
     firsts = [first for first in range(world_size) if first // stride % size == 0]
     members = [range(first, first + stride * size, stride) for first in firsts]
     groups = {ranks: dist.new_group([*ranks], backend=backend) for ranks in members if ranks[-1] < world_size}
@@ -209,7 +209,7 @@ def own_group(rank: int, world_size: int, size: int, stride: int, backend: str |
 
 
 def _call(rank: int, timed: TimedCollective, group: dist.ProcessGroup) -> Callable[[], object]:
-    """Return a function that runs a collective in the way that torch's parallelism classes call it."""
+    """Return a function that calls a collective on ``group`` as torch's parallelism classes do."""
     members = dist.get_process_group_ranks(group)
     count = max(1, timed.nbytes // FLOAT // timed.size) * timed.size
     full_tensor, part = (torch.zeros(each, device=own_device()) for each in (count, count // timed.size))

@@ -1,4 +1,4 @@
-"""Describe a training run with a parallelism strategy as its ranks receive it, and draw its batches."""
+"""Describe a training run with a parallelism strategy for its ranks, and generate its batches."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -20,9 +20,9 @@ from realcomm.training.datasets import Shard
 class StrategyPlan(NamedTuple):
     """A model and the strategy to train it with. ``batch_size`` is the number of samples of all ranks in a step.
 
-    ``stages`` has the names of each pipeline stage's blocks, ``units`` the names of modules whose parameters are
-    gathered together. ``checked`` is the number of steps of the single-rank reference, which trains on the same
-    samples. ``images`` is the data set of a replica; if it is None, samples are random.
+    ``stages`` lists the names of each pipeline stage's blocks. ``units`` lists the modules whose parameters are
+    gathered together. For comparison, one rank alone also runs ``checked`` steps on the same samples. ``images`` is the
+    data set of a replica; if it is None, samples are random.
     """
 
     model: str
@@ -39,7 +39,6 @@ class StrategyPlan(NamedTuple):
 
     @property
     def source(self) -> ModelSource:
-        """The model to build."""
         return find_model(self.model, self.sample)
 
     @property
@@ -49,13 +48,16 @@ class StrategyPlan(NamedTuple):
 
     @property
     def samples_at_once(self) -> int:
-        """The micro-batch size of a device divided by the tensor-parallel size, rounded down, at least 1."""
+        """A device's micro-batch size divided by the tensor-parallel size, rounded down, but at least 1."""
         parallelism = self.parallelism
         return max(1, self.batch_size // (parallelism.data * parallelism.pieces * parallelism.tensor))
 
 
 def batch_of(plan: StrategyPlan, step: int) -> tuple[Tensor, Tensor]:
-    """Return the random samples and targets (next tokens or labels) of a step for all ranks, identical on each rank."""
+    """Return the random samples of all ranks in a step, and their targets. The result is the same on each rank.
+
+    Targets are the next tokens for a transformer, and labels for other models.
+    """
     source, count = plan.source, plan.batch_size
     generator = torch.Generator().manual_seed(plan.seed + 1_000_003 * (step + 1))
     if source.vocabulary is not None:
@@ -66,7 +68,7 @@ def batch_of(plan: StrategyPlan, step: int) -> tuple[Tensor, Tensor]:
 
 
 def batches_of(plan: StrategyPlan, place: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the samples and targets of replica number ``place`` for each step, on this rank's device."""
+    """Yield each step's samples and targets of replica number ``place``, on this rank's device."""
     if plan.images is not None:
         yield from Shard(plan.images, place, plan.parallelism.data, plan.steps)
         return
@@ -77,7 +79,7 @@ def batches_of(plan: StrategyPlan, place: int) -> Iterator[tuple[Tensor, Tensor]
 
 @lru_cache
 def count_classes(model: str, sample: tuple[int, ...] | None) -> int:
-    """Return the number of scores that a model returns for a sample. Raise InputError for another kind of model."""
+    """Return the number of classes of a classifier. Raise InputError if the model does not return [batch, classes]."""
     with torch.device("meta"), torch.no_grad():
         source = find_model(model, sample)
         scores = source.build().eval()(source.batch(2, "meta"))
@@ -87,7 +89,10 @@ def count_classes(model: str, sample: tuple[int, ...] | None) -> int:
 
 
 def check_divisible(plan: StrategyPlan) -> None:
-    """Raise InputError unless micro-batches are equal and tensor parallelism can divide the model equally."""
+    """Check that micro-batches have equal sizes and that tensor parallelism can divide the model equally.
+
+    Raise InputError otherwise.
+    """
     parallelism, source = plan.parallelism, plan.source
     if plan.batch_size % (parallelism.data * parallelism.pieces):
         raise InputError(
@@ -113,7 +118,7 @@ def check_divisible(plan: StrategyPlan) -> None:
 
 
 def build(plan: StrategyPlan) -> torch.nn.Module:
-    """Return the whole model with weights from the plan's seed, without using or changing the caller's random state.
+    """Return the whole model with weights from the plan's seed. The caller's random state is neither used nor changed.
 
     Raise InputError for a model with dropout.
     """

@@ -42,7 +42,10 @@ SCHEDULES = {"gpipe": ScheduleGPipe, "naive": ScheduleGPipe, "1f1b": Schedule1F1
 
 
 class Spread:
-    """One rank's part of a model: ``model``, ``optimizer``, the device mesh, and this rank's ``place`` in the mesh."""
+    """One rank's part of a distributed model, with its optimizer and the device mesh.
+
+    ``place`` has this rank's coordinates in the mesh, by axis.
+    """
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -57,10 +60,10 @@ class Spread:
         units: Sequence[str] = (),
         mesh: DeviceMesh | None = None,
     ) -> None:
-        """Distribute a whole model from the CPU, so that a GPU never holds more than the rank's part.
+        """Distribute a whole model from the CPU, so that a GPU never holds more than this rank's part.
 
-        ``stages`` lists the block names of each pipeline stage, and ``units`` the modules whose parameters are gathered
-        together. ``mesh`` must have the dimensions that ``mesh_of`` creates. Default: a new mesh over all ranks.
+        ``stages`` lists the block names of each pipeline stage. ``units`` lists the modules whose parameters are
+        gathered together. ``mesh`` must have the axes that ``mesh_of`` creates. Default: a new mesh over all ranks.
         """
         self.parallelism, self._units = parallelism, units
         self._schedule: Any = None
@@ -90,9 +93,9 @@ class Spread:
 
     @property
     def _averages(self) -> bool:
-        """Whether gradients are averaged after the last backward, in one all_reduce.
+        """Whether one all_reduce averages the gradients after the last backward, instead of DistributedDataParallel.
 
-        DistributedDataParallel supports one forward before each backward, and no sharded parameters.
+        DistributedDataParallel supports only one forward before each backward, and no sharded parameters.
         """
         parallelism = self.parallelism
         return (
@@ -108,7 +111,7 @@ class Spread:
         return optimizer
 
     def _data(self, part: nn.Module, model: nn.Module) -> nn.Module:
-        """Return a part of the model with data parallelism applied."""
+        """Apply data parallelism to a part of the model, and return the part."""
         parallelism = self.parallelism
         if parallelism.data == 1 or self._averages:
             return move(part, own_device())
@@ -126,7 +129,6 @@ class Spread:
         return part
 
     def _pipeline(self, model: nn.Module, stages: Sequence[Sequence[str]]) -> nn.Module:
-        """Return this rank's stages of the model, and create their schedule."""
         parallelism, blocks, group = self.parallelism, named_blocks(model, ""), self._along("pipeline").get_group()
         stage_numbers = range(self.place["pipeline"], len(stages), parallelism.pipeline)
         parts = [self._data(nn.Sequential(*(blocks[name] for name in stages[stage])), model) for stage in stage_numbers]
@@ -158,15 +160,16 @@ class Spread:
         return {name: each for part in parts for name, each in part.items()} if parts and first == 0 else None
 
     def _in_order_of_model(self, attention: nn.Module, weight: Tensor) -> Tensor:
-        """Undo the order of rows that ``divide_tensors`` creates."""
+        """Return an attention weight with its rows in their original order, which ``divide_tensors`` has changed."""
         assert isinstance(attention, Attention)
         ranks = (part.split(attention.widths) for part in weight.chunk(self.parallelism.tensor))
         return torch.cat([piece for kind in zip(*ranks, strict=True) for piece in kind])
 
     def forward_and_back(self, batch: Tensor, targets: Tensor) -> float | None:
-        """Run forward and backward on this replica's batch; return its mean loss on ranks that compute it, else None.
+        """Run forward and backward on this replica's batch. Return its mean loss, or None on ranks that do not compute
+        it.
 
-        The batch is split into ``pieces`` micro-batches, processed one after another or as a pipeline.
+        The batch is split into micro-batches, which are processed one after another or as a pipeline.
         """
         context: Callable[[], AbstractContextManager[None]] = (
             loss_parallel if self.parallelism.tensor > 1 else nullcontext
@@ -178,7 +181,6 @@ class Spread:
         return sum(losses) / len(losses) if losses else None
 
     def _in_turn(self, batch: Tensor, targets: Tensor) -> list[float]:
-        """Run the micro-batches one after another; return their losses. Gradients are averaged after the last one."""
         losses, pieces = list[float](), self.parallelism.pieces
         for number, (piece, piece_targets) in enumerate(zip(batch.chunk(pieces), targets.chunk(pieces), strict=True)):
             waits = isinstance(self.model, DistributedDataParallel) and number < pieces - 1
@@ -189,7 +191,6 @@ class Spread:
         return losses
 
     def _through(self, batch: Tensor, targets: Tensor) -> list[float]:
-        """Run the batch through the pipeline; return the losses of its micro-batches on the last stage."""
         losses, schedule = list[Tensor](), self._schedule
         if self.place["pipeline"] == 0:
             schedule.step(batch)
@@ -219,10 +220,10 @@ def move(module: nn.Module, device: torch.device) -> nn.Module:
 
 
 def mesh_of(parallelism: Parallelism, group: Callable[[int, int], dist.ProcessGroup] | None = None) -> DeviceMesh:
-    """Return the device mesh of a strategy. Pipeline stages are furthest apart, tensor-parallel ranks adjacent.
+    """Return the device mesh of a strategy. Tensor-parallel ranks are adjacent, and pipeline stages are furthest apart.
 
-    ``group(size, stride)`` returns this rank's group along an axis. Default: new groups. With ``group``, axes have
-    other names, because torch identifies meshes by their ranks and names, not by their groups.
+    ``group(size, stride)`` returns this rank's group along an axis. Default: new groups. If ``group`` is given, the
+    axes have other names, because torch identifies meshes by their ranks and names, not by their groups.
     """
     names: tuple[str, ...] = AXES
     sizes: tuple[int, ...] = (parallelism.pipeline, parallelism.data, parallelism.tensor)
@@ -240,7 +241,7 @@ def mesh_of(parallelism: Parallelism, group: Callable[[int, int], dist.ProcessGr
 def divide_tensors(model: Transformer, mesh: DeviceMesh, sequence: bool) -> None:
     """Apply tensor parallelism to a llama transformer as Megatron does, with torch's parallel styles.
 
-    Rows of queries, keys and values are reordered so that each rank's shard has the rows of its heads.
+    The rows of the query, key and value weights are reordered, so that each rank's shard has the rows of its heads.
     """
     size = mesh.size()
     layout = Shard(1) if sequence else Replicate()

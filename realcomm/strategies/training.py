@@ -1,4 +1,4 @@
-"""Train with a parallelism strategy on one rank, and train the single-rank reference."""
+"""Train with a parallelism strategy on one rank, and train the whole model on one rank alone for comparison."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -31,7 +31,7 @@ class KeptBytes(NamedTuple):
 
 
 class StrategyResult(NamedTuple):
-    """The result of a rank. ``losses`` are those of its own samples; in a pipeline, only the last stage has losses."""
+    """The result of a rank. ``losses`` are those of its own samples. In a pipeline, only the last stage has losses."""
 
     losses: list[float]
     step_s: list[float]
@@ -41,7 +41,7 @@ class StrategyResult(NamedTuple):
 
 
 class LoneSteps(NamedTuple):
-    """The steps of the single-rank reference, as one loss and one duration in seconds per step."""
+    """The steps of one rank that trains the whole model alone: a loss and a duration in seconds for each step."""
 
     losses: list[float]
     step_s: list[float]
@@ -57,9 +57,10 @@ def train_strategy(
     weights: Path | None = None,
     between: Callable[[], None] | None = None,
 ) -> StrategyResult:
-    """Train as one rank of the default group. With ``plan.checked``, rank 0 runs the reference first if it fits.
+    """Train as one rank of the default group. Rank 0 writes the final weights to ``weights``.
 
-    ``between`` is called before at most ``TURNS`` of the steps. The first rank writes the final weights to ``weights``.
+    If the whole model fits on rank 0's device, rank 0 first trains it alone for ``plan.checked`` steps. ``between`` is
+    called before at most ``TURNS`` of the steps.
     """
     set_status("training on one rank alone")
     alone = _train_alone_if_it_fits(plan) if rank == 0 and plan.checked else None
@@ -103,7 +104,7 @@ def _train_alone_if_it_fits(plan: StrategyPlan) -> LoneSteps | None:
 
 
 def train_alone(plan: StrategyPlan) -> LoneSteps:
-    """Train the whole model on this rank with all samples, in the same micro-batches; return the reference's steps."""
+    """Train the whole model on this rank for ``plan.checked`` steps, with all samples in the same micro-batches."""
     device, losses, seconds = own_device(), list[float](), list[float]()
     model = build(plan).to(device)
     kind, options = optimizer_of(plan.recipe)
@@ -132,14 +133,14 @@ def train_alone(plan: StrategyPlan) -> LoneSteps:
 def calibrate_and_train(
     rank: int, world_size: int, plan: StrategyPlan, collectives: Sequence[TimedCollective], weights: Path | None = None
 ) -> tuple[RankTimes, StrategyResult]:
-    """Time the parts of a step, then train, timing some parts again between training steps."""
+    """Time the parts of a step, then train. Some parts are timed again between training steps."""
     times, turns = time_pieces(plan), Turns(rank, world_size, plan, collectives)
     result = train_strategy(rank, world_size, plan, weights, turns.take)
     return turns.complete(times), result
 
 
 def held_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> KeptBytes:
-    """Return the bytes that a model and its optimizer occupy on this rank, without step counters."""
+    """Return the bytes of a model's parameters, gradients and optimizer states on this rank, without step counters."""
     inner = getattr(optimizer, "optim", optimizer)  # ZeroRedundancyOptimizer's inner optimizer has this rank's states
     parameters = [*model.parameters()]
     states = [
