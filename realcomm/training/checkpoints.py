@@ -1,8 +1,8 @@
 """Write checkpoints and resume from them.
 
-A checkpoint is one file, ``step-00000120.pt``, which is complete or absent. ``torch.load`` reads it without executing
-code. It contains ``about`` (step, epoch, ranks and settings), ``shared`` (state that is equal on all ranks) and
-``ranks`` (one entry for each rank).
+A checkpoint is one file, ``step-00000120.pt``, which is either complete or absent. ``torch.load`` reads it without
+executing code. ``about`` has the step, epoch, number of ranks and settings. ``shared`` is the state that is equal on
+all ranks, and ``ranks`` lists each rank's own state.
 """
 
 import io
@@ -52,7 +52,7 @@ class Checkpoint:
 
     @property
     def about(self) -> dict[str, Any]:
-        """The ``step``, ``epoch``, ``world_size``, and ``training``: the settings that a resumed run must share."""
+        """The step, the epoch, the world size, and the ``training`` settings that a resumed run must share."""
         about: dict[str, Any] = self.state["about"]
         return about
 
@@ -60,9 +60,10 @@ class Checkpoint:
         return f"{self.path} (step {self.about['step']}, epoch {self.about['epoch'] + 1})"
 
     def check_fits(self, training: dict[str, Any], world_size: int) -> None:
-        """Raise InputError, which names the first difference, if a training run cannot resume from this checkpoint.
+        """Check that a training run with these settings can resume from this checkpoint.
 
-        The number of ranks may change if the global batch size stays the same and the run does not use local SGD.
+        Raise InputError, with the first setting that differs, if it cannot. The number of ranks may change if the
+        global batch size stays the same and the run does not use local SGD.
         """
         ranks, settings = self.about["world_size"], dict(self.about["training"])
         if ranks != world_size:
@@ -83,9 +84,9 @@ class Checkpoint:
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """Return the checkpoint in a file after verifying every byte. Raise InputError for an invalid checkpoint.
+    """Return the checkpoint in a file after verifying every byte. Raise InputError if the checkpoint is invalid.
 
-    No code in the file is executed (``weights_only``), and no compressed data is accepted.
+    No code in the file is executed (``weights_only``), and compressed data is rejected.
 
     >>> open_checkpoint(Path("step-00000120.pt"))
     Traceback (most recent call last):
@@ -111,7 +112,6 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 
 def _has_form(state: object) -> bool:
-    """Return whether a file's content has the parts and types of a checkpoint."""
     if not isinstance(state, dict) or not all(isinstance(state.get(key), dict) for key in ("about", "shared")):
         return False
     about, ranks = state["about"], state.get("ranks")
@@ -122,14 +122,15 @@ def _has_form(state: object) -> bool:
 
 
 class SearchedFolder(NamedTuple):
-    """A folder's newest complete checkpoint, or None, and the reasons why newer checkpoints were skipped."""
+    """The newest complete checkpoint of a folder, or None, and the reasons why newer files were skipped."""
 
     newest: Checkpoint | None
     skipped: list[str]
 
 
 def find_newest(folder: Path) -> SearchedFolder:
-    """Return a folder's newest complete checkpoint. The folder need not exist. Raise InputError for a file.
+    """Return a folder's newest complete checkpoint. The folder need not exist. Raise InputError if ``folder`` is a
+    file.
 
     >>> find_newest(Path("nowhere"))
     SearchedFolder(newest=None, skipped=[])
@@ -144,14 +145,13 @@ def find_newest(folder: Path) -> SearchedFolder:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    """Return the checkpoint files of a folder. The file that was written last comes first, whatever its step."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is not a directory; pass a directory for checkpoints")
     return sorted(folder.glob("step-*.pt"), key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
 
 
 def check_folder(folder: Path) -> None:
-    """Raise InputError unless ``folder`` is writable and contains no checkpoints."""
+    """Check that ``folder`` is writable and contains no checkpoints. Raise InputError otherwise."""
     existing = _newest_first(folder)
     if folder.exists():
         CheckpointFolder(folder).close()
@@ -185,7 +185,7 @@ class CheckpointFolder:
 
 
 class Start(NamedTuple):
-    """The checkpoint from which a training run resumes (None for a fresh start), with notes to print."""
+    """The checkpoint from which a training run resumes, or None for a fresh start, and notes to print."""
 
     checkpoint: Path | None
     notes: list[str]
@@ -195,11 +195,12 @@ FRESH_START = Start(None, [])
 
 
 def find_start(training: Training, world_size: int, resume: str | Path | None) -> Start:
-    """Return the start of a training run. ``resume`` is a checkpoint, "auto" for the newest, or None for a fresh start.
+    """Find the checkpoint from which a training run resumes, and check that it belongs to the run.
 
-    If this process is a rank, only rank 0 reads the folder; other ranks return a fresh start. Raise InputError for a
-    checkpoint that is incomplete or belongs to another training run, for a folder that is not writable and, without
-    ``resume``, for a folder that contains checkpoints.
+    ``resume`` is a checkpoint's path, "auto" for the newest one, or None for a fresh start. If this process is a rank,
+    only rank 0 reads the folder; other ranks return a fresh start. Raise InputError if the checkpoint is incomplete or
+    belongs to another training run, or if the folder is not writable. Without ``resume``, also raise InputError if the
+    folder contains checkpoints.
     """
     if not is_first_rank() or (dist.is_initialized() and dist.get_rank() != 0):
         return FRESH_START
@@ -228,7 +229,7 @@ def find_start(training: Training, world_size: int, resume: str | Path | None) -
 
 
 def newest_note(training: Training) -> str:
-    """Return a note on how to resume a failed training run; empty if the run writes no checkpoints."""
+    """Return a note on how to resume a failed training run, or "" if the run writes no checkpoints."""
     folder = folder_of(training)
     if folder is None:
         return ""
@@ -239,7 +240,7 @@ def newest_note(training: Training) -> str:
 
 
 def check_start(checkpoint: Checkpoint, training: Training, world_size: int) -> int:
-    """Return a training run's number of steps. Raise InputError if the run cannot resume from the checkpoint."""
+    """Return the number of steps of a training run. Raise InputError if the run cannot resume from the checkpoint."""
     shard = Shard(training, 0, world_size)
     checkpoint.check_fits(describe_training(training, shard.images), world_size)
     if checkpoint.about["step"] > shard.steps:
@@ -250,7 +251,7 @@ def check_start(checkpoint: Checkpoint, training: Training, world_size: int) -> 
 
 
 def describe_training(training: Training, images: int) -> dict[str, Any]:
-    """Return the settings that a checkpoint and its training must share; ``images`` is the size of the data set."""
+    """Return the settings that must not change when a run resumes. ``images`` is the size of the data set."""
     compared = sorted({field.name for field in fields(training)} - _NOT_COMPARED)
     plain = {name: getattr(training, name) for name in compared}
     settings = {
@@ -260,7 +261,9 @@ def describe_training(training: Training, images: int) -> dict[str, Any]:
 
 
 def folder_of(training: Training) -> Path | None:
-    """Return the folder for a training run's checkpoints: each gradient sync has its own subfolder of ``checkpoints``.
+    """Return the folder of a training run's checkpoints, or None if it writes none.
+
+    Each gradient sync has its own subfolder of ``training.checkpoints``.
 
     >>> folder_of(Training(None, checkpoints="runs"))
     PosixPath('runs/ddp')
@@ -272,7 +275,7 @@ def folder_of(training: Training) -> Path | None:
 
 @contextmanager
 def removing_remains(training: Training) -> Iterator[None]:
-    """Delete an unfinished checkpoint if the launch in the context fails or is interrupted."""
+    """Within the context, delete an unfinished checkpoint if the launch fails or is interrupted."""
     try:
         yield
     except BaseException:
@@ -284,9 +287,10 @@ def removing_remains(training: Training) -> Iterator[None]:
 
 
 class Checkpointing(Observer):
-    """Loads a checkpoint before the first step, and writes one every ``checkpoint_every`` steps and each epoch.
+    """Loads a checkpoint before the first step. Writes one every ``checkpoint_every`` steps and after each epoch.
 
-    It must be the last observer: a resumed run skips the steps before the checkpoint, so their metrics must be on disk.
+    It must be the last observer, so that a step's metrics are on disk before its checkpoint. A resumed run does not
+    write them again.
     """
 
     def __init__(self, training: Training, start: Path | None = None) -> None:
@@ -314,7 +318,7 @@ class Checkpointing(Observer):
             raise InputError(f"{self._start} does not match the training run: {describe_error(error, None)}") from error
 
     def step_done(self, running: RunningTraining, record: StepRecord) -> None:
-        """Write a checkpoint every ``checkpoint_every`` steps. At the end of an epoch, ``epoch_done`` writes it."""
+        """Write a checkpoint every ``checkpoint_every`` steps. At an epoch's end, ``epoch_done`` does so instead."""
         if self._every and running.done % self._every == 0 and not running.at_epoch_end:
             self._write(running, record.step)
 
@@ -326,7 +330,7 @@ class Checkpointing(Observer):
             self._folder.close()
 
     def _write(self, running: RunningTraining, step: int) -> None:
-        """Gather each rank's own state on rank 0, which writes a checkpoint of the gathered and the shared state."""
+        """Gather each rank's own state on rank 0, which writes a checkpoint of these and the shared state."""
         if self._path is None:
             return
         running.watch.current = PHASE
@@ -350,17 +354,17 @@ class Checkpointing(Observer):
 
 
 def check_finite(tensors: dict[str, torch.Tensor], steps: int) -> None:
-    """Raise RunFailed for NaN or infinite weights, so that their checkpoint does not replace a good one."""
+    """Raise RunFailed if weights are NaN or infinite, so that no checkpoint of them replaces a good one."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not math.isfinite(float(tensor.sum())) and not bool(tensor.isfinite().all()):
             raise RunFailed(f"{name} is not finite after {steps} steps; no checkpoint was written")
 
 
 def part_of_rank(parts: list[State], rank: int, world_size: int) -> State:
-    """Return a rank's own part of a checkpoint, which may have been written by another number of ranks.
+    """Return a rank's own state from a checkpoint. ``parts`` has the states of the ranks that wrote the checkpoint.
 
-    If the number differs, each rank gets an equal share of the examples seen and the mean of the losses. A rank of the
-    old run restores its random state; a new rank keeps its initial state.
+    If their number differs from ``world_size``, each rank gets an equal share of the examples seen and the mean of the
+    losses. Ranks that existed in the old run restore their random states. New ranks keep their initial ones.
 
     >>> parts = [{"own": {"seen": 8, "loss": loss, "random": name}} for loss, name in ((1.0, "a"), (2.0, "b"))]
     >>> part_of_rank(parts, rank=1, world_size=2)

@@ -40,8 +40,8 @@ Batch = tuple[torch.Tensor, torch.Tensor]  # images float32 [batch, 3, 32, 32], 
 def load_images(training: Training, train: bool) -> Images:
     """Return the training images, or the held-out images if ``train`` is False.
 
-    CIFAR-10 is replaced by synthetic images if no ``data_folder`` is set. Raise InputError for a data set whose files
-    are missing, do not fit the training, or have too few images.
+    If no ``data_folder`` is set, synthetic images replace CIFAR-10. Raise InputError if the data set's files are
+    missing, do not fit the training, or have too few images.
     """
     if training.dataset == "synthetic" or (training.dataset == "cifar10" and training.data_folder is None):
         return _draw_images(training, train)
@@ -59,7 +59,7 @@ def _read_images(training: Training, train: bool) -> Images:
 
 
 def _take(images: Images, training: Training, train: bool) -> Images:
-    """Return the requested number of images, evenly spaced, because folders list images class by class."""
+    """Return as many images as ``training`` requests, evenly spaced, because folders list images class by class."""
     available = len(images)  # type: ignore[arg-type]
     if training.images is None:
         return images
@@ -72,7 +72,7 @@ def _take(images: Images, training: Training, train: bool) -> Images:
 
 
 def describe_images(training: Training) -> list[str]:
-    """Return a note to print before a run on synthetic images of CIFAR-10's shape, or an empty list."""
+    """Return a note for the user if synthetic images replace CIFAR-10, otherwise an empty list."""
     if training.dataset != "cifar10" or training.data_folder is not None:
         return []
     return [
@@ -82,7 +82,7 @@ def describe_images(training: Training) -> list[str]:
 
 
 def _draw_images(training: Training, train: bool) -> Images:
-    """Return synthetic images whose classes differ in their mean. There are a quarter as many held-out images."""
+    """Return synthetic images whose mean differs by class. Held-out images are a quarter as many as training images."""
     images = training.drawn if train else -(-training.drawn // 4)
     seed = training.seed if train else training.seed + 1
     return _draw(training.image_shape, images, training.classes, seed, as_cifar10=training.dataset == "cifar10")
@@ -102,7 +102,7 @@ def _draw(shape: tuple[int, ...], images: int, classes: int, seed: int, as_cifar
 
 
 def _image_folder(training: Training, folder: Path, train: bool) -> Images:
-    """Return the pictures in ``train/`` or ``test/``, which has a folder per class, scaled and cropped to one shape."""
+    """Return the images in ``train/`` or ``test/``, scaled and cropped to one shape. Each class is a subfolder."""
     import_compiler()
     from torchvision import datasets, transforms  # slow to import, and only needed here
 
@@ -129,7 +129,6 @@ def _image_folder(training: Training, folder: Path, train: bool) -> Images:
 
 
 def _check_classes(where: Path, classes: int) -> None:
-    """Raise InputError unless a folder on disk contains exactly ``classes`` folders. Files are not examined."""
     try:
         if is_made_by_kernel(where):
             raise InputError(f"{where} is not a directory on disk; use one with pictures")
@@ -203,7 +202,7 @@ class PixelImages(Dataset[Any]):
 
 
 class Augmented(Dataset[Any]):
-    """The images of one epoch, randomly cropped and mirrored. All ranks and all accesses get equal images.
+    """The images of one epoch with random crops and flips. An image is the same on all ranks and on each access.
 
     Images are padded with zeros after normalization, so the padding has the mean color.
     """
@@ -231,8 +230,8 @@ class Shard:
     """One rank's batches over all epochs. In each epoch, every image goes to at most one rank.
 
     Each epoch has a new random order. All batches are full, so that the mean over ranks is the mean over their joint
-    batch. The remaining images of an epoch, fewer than ``world_size * batch_size``, are skipped; they differ from epoch
-    to epoch.
+    batch. The last images of an epoch, fewer than ``world_size * batch_size``, are skipped. Each epoch skips other
+    images.
     """
 
     def __init__(self, training: Training, rank: int, world_size: int, steps: int | None = None) -> None:
@@ -248,15 +247,13 @@ class Shard:
 
     @property
     def prefetched(self) -> int:
-        """The number of batches that may be loaded ahead."""
+        """The number of batches that loader processes may load ahead."""
         return self._training.prefetched
 
     def epochs_after(self, steps: int) -> float:
-        """Return the number of epochs in ``steps`` steps."""
         return steps / self.steps_per_epoch
 
     def epoch_of(self, step: int) -> int:
-        """Return the epoch of a step, counted from 0."""
         return step // self.steps_per_epoch
 
     def ends_epoch(self, step: int) -> bool:
@@ -282,7 +279,7 @@ class Shard:
 
 
 def load_batches(dataset: Images, rows: list[list[int]], training: Training) -> Iterator[Batch]:
-    """Yield the batches whose images have the indices in ``rows``, on this rank's device.
+    """Yield batches on this rank's device. Each entry of ``rows`` lists the indices of one batch's images.
 
     Torch's global random state, which models use, does not change. Loader processes end with this process.
     """
@@ -298,7 +295,7 @@ def load_batches(dataset: Images, rows: list[list[int]], training: Training) -> 
 
 
 def _end_with_parent(worker: int) -> None:
-    """Let the system end this loader process with its rank, even if the rank is killed."""
+    """Let Linux end this loader process when its rank ends, even if the rank is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         pr_set_pdeathsig = 1  # of <linux/prctl.h>
@@ -306,7 +303,7 @@ def _end_with_parent(worker: int) -> None:
 
 
 def load_next(batches: Iterator[Batch], watch: Stopwatch) -> Batch:
-    """Begin a training step: return its batch, and time the loading as the step's first phase."""
+    """Begin a training step and return its batch. The loading is timed as the step's first phase."""
     watch.start()
     with watch.phase("loading"):
         return next(batches)

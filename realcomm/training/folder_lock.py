@@ -12,8 +12,8 @@ from collectives.output_files import check_output
 def lock_folder(folder: Path, name: str, advice: str) -> FileLock:
     """Create a folder, and lock its file ``name`` until the lock is released or this process ends.
 
-    Raise InputError, which ends with ``advice``, if another process has locked the folder, if the folder is not
-    writable, or if the file is a symbolic link.
+    Raise InputError if another process has locked the folder, if the folder is not writable, or if the file is a
+    symbolic link. The error message ends with ``advice``.
     """
     file = folder / name
     if file.is_symlink():  # it would create or truncate another file

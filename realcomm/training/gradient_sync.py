@@ -1,7 +1,8 @@
-"""Average the gradients of all ranks, after backward or in buckets during it, with torch's or Ringlab's collectives.
+"""Average the gradients of all ranks with torch's or Ringlab's collectives, after backward or in buckets during it.
 
-Ringlab's buckets are slices of a flat buffer in the order in which backward produces the gradients, so nothing is
-copied. All ranks start the buckets in the same order, whichever is full first, and one thread executes them.
+Ringlab's buckets are slices of a flat buffer. Its gradients are in the order in which backward produces them, so
+nothing is copied. All ranks start the buckets in the same order, even if a later bucket is full first. One thread
+executes them.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,17 +40,17 @@ class GradientSync:
         """Begin a step, before any gradient exists."""
 
     def accumulating(self) -> AbstractContextManager[object]:
-        """Return a context for the forward and backward of a micro-batch. Gradients are not averaged afterwards."""
+        """Return a context for forward and backward of a micro-batch after which gradients are not averaged yet."""
         return nullcontext()
 
     def finish(self, gradients: torch.Tensor) -> None:
-        """Wait until the flat ``gradients`` contain the mean. Call this after the last backward of a step."""
+        """Wait until the flat ``gradients`` contain the mean over all ranks. Call this after a step's last backward."""
 
     def record_buckets(self, watch: Stopwatch) -> None:
-        """On CPUs, record each bucket as a span that begins when the bucket is full and ends when its mean is ready."""
+        """On CPUs, record a span for each bucket, from when the bucket is full until its mean is ready."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state from which a restarted training restores the order in which gradients are added."""
+        """Return the state that a resumed run needs to add gradients in the same order."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -67,13 +68,13 @@ class AfterBackward(GradientSync):
 
 
 class LocalSteps(GradientSync):
-    """Local SGD: leaves gradients unchanged, and averages the weights every few steps."""
+    """Averages the weights every few steps (local SGD) and leaves gradients unchanged."""
 
     def __init__(self, average: AfterBackward, model: nn.Module) -> None:
         self._average, self._parameters = average, [parameter for _, parameter in named_parameters(model)]
 
     def average_weights(self, buffer: torch.Tensor) -> None:
-        """Replace the weights by their mean over all ranks. ``buffer``, of the same length, is overwritten."""
+        """Replace the weights by their mean over all ranks. ``buffer``, with as many elements, is overwritten."""
         pieces = buffer.split([each.numel() for each in self._parameters])
         with torch.no_grad():
             torch.cat([each.flatten() for each in self._parameters], out=buffer)
@@ -83,10 +84,11 @@ class LocalSteps(GradientSync):
 
 
 class DdpSync(GradientSync):
-    """Averages gradients with DistributedDataParallel during backward, with Ringlab's ``algorithm`` if it is set.
+    """Averages gradients with DistributedDataParallel during backward. If ``algorithm`` is set, Ringlab reduces the
+    buckets.
 
-    Call the attribute ``model`` instead of the original model. If a bucket size is set, the first bucket has this size
-    too; only torch's default starts with a bucket of 1 MiB.
+    Call the attribute ``model`` instead of the original model. A bucket size other than the default also applies to the
+    first bucket. By default, torch starts with a bucket of 1 MiB.
     """
 
     def __init__(self, model: nn.Module, bucket_mb: float, algorithm: Algorithm | None = None) -> None:
@@ -212,7 +214,7 @@ class DuringBackward(GradientSync):
             bucket.missing = set(bucket.parameters)
 
     def finish(self, gradients: torch.Tensor) -> None:
-        """Start the buckets that lack some gradients after backward, and wait until all means are ready."""
+        """Start the buckets that are still incomplete after backward, and wait until all means are ready."""
         for bucket in self._buckets[len(self._under_way) :]:
             self._start(bucket)
         for work in self._under_way:
@@ -225,7 +227,7 @@ class DuringBackward(GradientSync):
         self._watch = watch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the order of the gradients; empty before the first step."""
+        """Return the order of the gradients, or an empty dict before the end of the first step."""
         return {"order": self.order} if self._is_ordered else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -234,7 +236,7 @@ class DuringBackward(GradientSync):
             self._buckets, self._of = self._fill()
 
     def _note(self, parameter: nn.Parameter) -> None:
-        """Mark a gradient as ready, and start full buckets in order."""
+        """Record that a parameter's gradient is ready, and start the next buckets in order while they are full."""
         if not self._is_active:
             return
         self._made.append(parameter)
@@ -255,7 +257,7 @@ class DuringBackward(GradientSync):
         self._under_way.append(start_work(run, name, group, device, [bucket.piece], async_op=True))
 
     def _reorder(self) -> None:
-        """Adopt rank 0's order of gradients on all ranks, for the next step's buckets."""
+        """Let all ranks use the order of rank 0's gradients for their buckets from the next step on."""
         numbers = {parameter: number for number, (_, parameter) in enumerate(self._named)}
         numbers_made = list(dict.fromkeys(numbers[parameter] for parameter in self._made))
         numbers_made += [number for number in self.order if number not in set(numbers_made)]
@@ -271,7 +273,6 @@ class DuringBackward(GradientSync):
                 parameter.grad.copy_(mean)
 
     def _fill(self) -> tuple[list[GradientBucket], dict[nn.Parameter, GradientBucket]]:
-        """Lay out the gradients in their current order. Return the buckets, and the bucket of each parameter."""
         parameters = [self._named[number][1] for number in self.order]
         lay_out(parameters, self._gradients)
         filled = fill_buckets([Gradient(each.grad.nbytes, 0.0) for each in parameters if each.grad is not None],

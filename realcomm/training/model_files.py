@@ -1,4 +1,4 @@
-"""Check names of models, and run users' model files in a subprocess with limits before any rank runs them.
+"""Check model names, and try users' model files in a subprocess with limits before any rank runs them.
 
 Importing this module does not import torch.
 """
@@ -44,7 +44,7 @@ def check_model_name(text: str) -> None:
 
 
 def torchvision_models() -> Iterator[str]:
-    """Yield the names of torchvision's models, from its source files."""
+    """Yield the names of torchvision's models, which are read from its source files."""
     package = PathFinder.find_spec("torchvision")
     for folder in (package and package.submodule_search_locations) or ():
         for file in sorted(Path(folder, "models").glob("*.py")):
@@ -52,10 +52,10 @@ def torchvision_models() -> Iterator[str]:
 
 
 def check_model(training: Training) -> None:
-    """Raise InputError for a model whose file is missing, or whose function exceeds its limits.
+    """Check a training's model file. Raise InputError if the file is missing or its function exceeds its limits.
 
     Ranks report other errors when they build the model. Under torchrun, rank 0 tries the file before it joins the
-    group. Ranks that are already in a group skip this.
+    group. Ranks that are already in a group do not try the file.
     """
     if is_file_reference(training.model):
         path = check_model_file(training.model)
@@ -64,9 +64,9 @@ def check_model(training: Training) -> None:
 
 
 def count_parameters(training: Training) -> Training:
-    """Return the training with the parameters of a user's model counted. Raise InputError if the model cannot be built.
+    """Return the training with the parameters of a user's model counted, for predictions and calibrations.
 
-    Predictions and calibrations need the number. The file is executed as in ``check_model``.
+    The file is executed as in ``check_model``. Raise InputError if the model cannot be built.
     """
     if not is_file_reference(training.model) or training.parameters is not None:
         return training
@@ -103,11 +103,11 @@ def _try_file(text: str, path: Path, changed_ns: int, nbytes: int, limits: Progr
 
 
 def ask_file(text: str, function: str, arguments: list[Any], modules: tuple[str, ...]) -> tuple[ProgramFile, Any]:
-    """Call Ringlab's ``function`` on ``FILE.py:NAME`` in a subprocess; return the file and the untrusted plain result.
+    """Call ``function`` of Ringlab on ``FILE.py:NAME`` in a subprocess; return the file and the function's result.
 
-    The function's arguments are the file's path, NAME and ``arguments``. Ringlab's ``modules`` are imported before the
-    file, so that torch does not count toward the file's limits. Raise InputError for a file that fails or exceeds its
-    limits.
+    The function's arguments are the file's path, NAME and ``arguments``. Its result is plain data that must be checked,
+    because the user's code could change it. Ringlab's ``modules`` are imported before the file, so that importing torch
+    does not count toward the file's limits. Raise InputError if the file fails or exceeds its limits.
     """
     path = check_model_file(text).absolute().resolve()
     file = ProgramFile(path, modules)

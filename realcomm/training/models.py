@@ -1,6 +1,6 @@
-"""Build models: torchvision's ResNets, and models of users' files.
+"""Build models: torchvision's ResNets, and models from users' files.
 
-Batch norm can use the joint batch of all ranks, also on CPUs, where torch's SyncBatchNorm does not work.
+Batch norm can use the joint batch of all ranks. This also works on CPUs, where torch's SyncBatchNorm does not.
 """
 
 import importlib.util
@@ -45,7 +45,7 @@ def _store_repeats(model: nn.Module) -> None:
 
 
 def build_resnet(training: Training) -> nn.Module:
-    """Return torchvision's ResNet with random weights, and the training's stem and classes."""
+    """Return torchvision's ResNet with random weights, with the stem and the number of classes of ``training``."""
     import_compiler()
     from torchvision.models import get_model  # slow to import, and not needed for a user's model
 
@@ -57,7 +57,7 @@ def build_resnet(training: Training) -> nn.Module:
 
 
 def _build_by_file(training: Training) -> nn.Module:
-    """Return the model of a user's file. Raise InputError if its parameters have a wrong number or dtype."""
+    """Return the model of a user's file. Raise InputError if the number or dtype of its parameters is wrong."""
     model = build_from_file(training.model)
     count = _count(model)
     if training.parameters not in (None, count):
@@ -72,10 +72,10 @@ def _build_by_file(training: Training) -> nn.Module:
 
 
 def try_model(path: Path, name: str) -> int | str:
-    """Build the model of a user's file on the meta device, in the file's subprocess.
+    """Build a user's model on the meta device. This runs in the subprocess that executes the user's file.
 
-    Return the number of trained parameters, or the message of an error. Errors about memory are raised. After another
-    error, ranks may still succeed, because they have real data.
+    Return the number of trained parameters, or an error message. Errors about memory are raised instead. After another
+    error, ranks may still be able to build the model, because they have real data.
     """
     try:
         with torch.device("meta"):
@@ -91,13 +91,13 @@ def _count(model: nn.Module) -> int:
 
 
 def _is_raised_in(path: str, error: BaseException) -> bool:
-    """Return whether the error was raised by a line of this file, such as ``sys.exit()``."""
+    """Return whether a line of this file raised the error, for example with ``sys.exit()``."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(frames) and Path(frames[-1].f_code.co_filename).resolve() == Path(path).resolve()
 
 
 def build_from_file(reference: str) -> nn.Module:
-    """Execute ``FILE.py`` and return the model that its function NAME builds. Raise InputError if this fails."""
+    """Execute ``FILE.py`` and return the model that its function NAME builds. Raise InputError if it fails."""
     path, _, name = reference.rpartition(":")
     folder = str(Path(path).absolute().parent)
     if folder not in sys.path:

@@ -28,14 +28,15 @@ class EpochRecord(NamedTuple):
 
 
 class Observer:
-    """Receives the events of a training on each rank. Each method does nothing unless it is overridden.
+    """Receives the events of a training run on each rank. Methods do nothing unless they are overridden.
 
-    Observers are passed to ``train`` and pickled for the ranks. All ranks have equal observers, so their methods may
-    run collectives. ``running`` is the RunningTraining. The time of these methods belongs to no phase.
+    Observers are passed to ``train`` and pickled for the ranks. All ranks have the same observers, so the methods may
+    run collectives. ``running`` is the RunningTraining. The time spent in these methods does not count toward any
+    phase.
     """
 
     def load(self, running: Any) -> None:
-        """Called once before the ``begin`` of any observer. May restore a state of the training run."""
+        """Called once before the ``begin`` of any observer. It may restore a state of the training run."""
 
     def begin(self, running: Any) -> None:
         """Called once before the first step."""
@@ -44,7 +45,7 @@ class Observer:
         """Called after each step, on all ranks."""
 
     def epoch_done(self, running: Any, record: EpochRecord) -> None:
-        """Called after each epoch and after the last step, on all ranks, following ``step_done``."""
+        """Called on all ranks after each epoch and after the last step, when ``step_done`` has returned."""
 
     def end(self, running: Any, error: BaseException | None) -> None:
-        """Called once after the last step, or after an ``error`` on this rank, which is raised afterwards."""
+        """Called once after the last step, or after this rank has raised ``error``, which is then raised again."""

@@ -1,4 +1,4 @@
-"""Define one rank's result of a training run, and count the steps of a run. Launcher and ranks share this module."""
+"""Define one rank's result of a training run, and count the run's steps. The launcher and the ranks use this module."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from collectives.training.workload import TO_TRAIN_ON, Training
 
 @dataclass(frozen=True)
 class RankResult:
-    """One rank's result of a training run: its spans, facts of the run, and a digest of the final weights."""
+    """One rank's result of a training run: its spans, the run's facts, and a digest of the final weights."""
 
     spans: list[Span]
     facts: dict[str, float]  # equal on all ranks, except the measurements of rank 0 alone
@@ -30,9 +30,10 @@ def known_images(training: Training) -> int | None:
 
 
 def count_steps(training: Training, images: Callable[[], int], world_size: int, steps: int | None) -> tuple[int, int]:
-    """Return the number of steps per epoch, and in total: all epochs or the first ``steps``.
+    """Return the number of steps per epoch, and the total number of steps in all epochs.
 
-    ``images`` returns the number of training images. Raise InputError if there is no step.
+    If ``steps`` is given, the total is at most ``steps``. ``images`` returns the number of training images. Raise
+    InputError if they do not fill a single step.
 
     >>> count_steps(Training(None, batch_size=32, epochs=3), lambda: 1437, world_size=2, steps=None)
     (22, 66)

@@ -45,7 +45,7 @@ class Replica:
 
 
 def make_replica(model: nn.Module, recipe: Recipe, world_size: int = 1, steps: int = 1) -> Replica:
-    """Return a model ready to train for ``steps`` steps with a recipe. Its gradients are zero."""
+    """Return a replica of the model, ready to train for ``steps`` steps with a recipe. Its gradients are zero."""
     import_compiler()
     kind, arguments = optimizer_of(recipe)
     optimizer = kind(model.parameters(), **arguments | {"lr": recipe.scaled_learning_rate(world_size)})
@@ -55,7 +55,7 @@ def make_replica(model: nn.Module, recipe: Recipe, world_size: int = 1, steps: i
 
 
 def optimizer_of(recipe: Recipe) -> tuple[type[Optimizer], dict[str, Any]]:
-    """Return torch's class of a recipe's optimizer, and its arguments."""
+    """Return the torch class of a recipe's optimizer, and the arguments for its constructor."""
     arguments: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
     if recipe.optimizer == "adamw":
         return AdamW, arguments
@@ -63,9 +63,10 @@ def optimizer_of(recipe: Recipe) -> tuple[type[Optimizer], dict[str, Any]]:
 
 
 def load_schedule(replica: Replica, optimizer: dict[str, Any], scheduler: dict[str, Any]) -> None:
-    """Restore the states of an optimizer and its scheduler.
+    """Restore the states of an optimizer and its scheduler from an earlier run.
 
-    The learning rate follows this replica's schedule, which may end at another step than the old run's schedule.
+    The learning rate then follows this replica's schedule, which may have another number of steps than the earlier
+    run's.
     """
     replica.optimizer.load_state_dict(optimizer)
     replica.scheduler.load_state_dict(scheduler)
@@ -90,11 +91,11 @@ def take_step(
     watch: Stopwatch,
     check_loss: Callable[[float], None] | None = None,
 ) -> float:
-    """Train on one batch, and time the phases after its loading; return this rank's loss before the step.
+    """Train on one batch that is already loaded, and time the phases. Return this rank's loss before the update.
 
     The batch is split into the recipe's number of micro-batches, each with its own forward and backward. Clearing
-    gradients counts as backward, and waiting for other ranks as sync. ``check_loss`` is called with the loss before
-    each backward.
+    gradients counts as backward, and waiting for other ranks as sync. Before each backward, ``check_loss`` is called
+    with the loss so far.
     """
     sync.begin()
     pieces = list(zip(*(each.chunk(replica.recipe.accumulate) for each in (images, labels)), strict=True))
@@ -135,7 +136,7 @@ def update_weights(replica: Replica) -> None:
 
 
 def broadcast(tensors: Iterable[torch.Tensor]) -> None:
-    """Copy tensors from rank 0 to all ranks, whatever their dtype and layout, in one message."""
+    """Copy tensors of any dtype and layout from rank 0 to all ranks, in one message."""
     copied = [tensor.detach() for tensor in tensors]
     if not copied:
         return
@@ -161,12 +162,12 @@ def weights_digest(model: nn.Module) -> str:
 
 
 def to_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor's elements in index order as bytes [nbytes], which may share its memory."""
+    """Return a tensor's elements in index order as a uint8 tensor [nbytes]. It may share memory with ``tensor``."""
     return tensor.detach().contiguous().view(-1).view(torch.uint8)
 
 
 def get_random_states() -> RandomStates:
-    """Return the states of the generators of torch, Python and numpy, and of the GPU if it is in use."""
+    """Return the random states of torch, Python and numpy. If the GPU is in use, also return the GPU's state."""
     name, keys, *rest = np.random.get_state(legacy=True)
     states: RandomStates = {
         "torch": torch.get_rng_state(),

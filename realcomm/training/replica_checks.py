@@ -1,4 +1,4 @@
-"""Check whether ranks differ in their replicas, or in their numbers of batches."""
+"""Check that all ranks have equal replicas and equal numbers of batches."""
 
 import hashlib
 from typing import Any, NamedTuple
@@ -13,14 +13,14 @@ from realcomm.training.replica import to_bytes
 
 
 class Difference(NamedTuple):
-    """A parameter that differs between ranks: the first one in model order."""
+    """The first parameter, in model order, that differs between ranks."""
 
     name: str
     ranks: list[int]  # the ranks whose values differ from rank 0's
 
 
 def find_difference(model: nn.Module) -> Difference | None:
-    """Return the first parameter whose bits differ between ranks, or None. All ranks must call this together."""
+    """Return the first parameter whose bits differ between ranks, or None if none differs. All ranks must call this."""
     named = list(model.named_parameters())
     hashes_of_rank = [_hash(parameter) for _, parameter in named]
     by_rank = gather_over_ranks(torch.tensor(hashes_of_rank, dtype=torch.int64))
@@ -37,7 +37,7 @@ class ReplicaChecks(Observer):
         self._every, self._alike_after = every, -1
 
     def step_done(self, running: Any, record: StepRecord) -> None:
-        """Raise RunFailed if a parameter differs. The error names the ranks and the last step with equal replicas."""
+        """Every few steps, raise RunFailed if a parameter differs. The error names ranks and the last equal step."""
         together = running.done % running.training.sync_every == 0  # with local SGD, replicas differ between averages
         if running.done % self._every or not together:
             return
@@ -52,7 +52,7 @@ class ReplicaChecks(Observer):
 
 
 def check_equal_steps(running: Any) -> None:
-    """Raise RunFailed if ranks have different numbers of batches, because some ranks would wait forever."""
+    """Raise RunFailed if ranks have different numbers of batches. Otherwise some ranks would wait forever."""
     steps = [int(each) for each in gather_over_ranks(torch.tensor([running.steps])).flatten().tolist()]
     if len(set(steps)) > 1:
         listed = ", ".join(f"rank {rank} has {count}" for rank, count in enumerate(steps))
@@ -60,7 +60,7 @@ def check_equal_steps(running: Any) -> None:
 
 
 def describe_non_finite(model: nn.Module, images: torch.Tensor) -> str:
-    """Describe the likely source of a non-finite loss: this rank's weights, its images, or neither.
+    """Return a text that names the likely source of a non-finite loss: this rank's weights, its images, or neither.
 
     >>> describe_non_finite(nn.Linear(2, 2), torch.tensor([torch.nan]))
     'its images are not finite'
@@ -72,6 +72,5 @@ def describe_non_finite(model: nn.Module, images: torch.Tensor) -> str:
 
 
 def _hash(tensor: torch.Tensor) -> int:
-    """Return 8 bytes of the SHA-256 of a tensor's bits."""
     summed = hashlib.sha256(to_bytes(tensor).cpu().numpy().tobytes())
     return int.from_bytes(summed.digest()[:8], "little", signed=True)

@@ -1,4 +1,4 @@
-"""Run a training on one rank: its steps and epochs, and the state that survives a restart."""
+"""Run a training on one rank: its steps and epochs, and the state from which a later run resumes."""
 
 import math
 from collections.abc import Sequence
@@ -42,9 +42,11 @@ MEASURED_STEPS = 12
 
 
 class RunningTraining:
-    """A training on one rank, executed block by block. All ranks must call each method together.
+    """A training run on one rank, which can be split into several blocks of steps. All ranks must call each method
+    together.
 
-    ``done`` is the number of finished steps. ``watch`` has the current step and phase, also after a failure.
+    ``done`` is the number of finished steps. ``watch`` is a Stopwatch; after a failure, it still has the step and
+    phase.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class RunningTraining:
     ) -> None:
         """Prepare the model with equal weights on all ranks, the gradient sync, and the observers.
 
-        ``alone`` has the phases of a step on one rank alone. Default: rank 0 measures them.
+        ``alone`` has the durations of a step's phases on one rank without communication. Default: rank 0 measures them.
         """
         set_status("preparing model and images")
         self.training, self.rank, self.world_size = training, rank, world_size
@@ -128,12 +130,10 @@ class RunningTraining:
 
     @property
     def steps(self) -> int:
-        """The number of steps of the whole training run."""
         return self.shard.steps
 
     @property
     def images(self) -> int:
-        """The number of images that all ranks train on."""
         return self.shard.images
 
     @property
@@ -147,7 +147,7 @@ class RunningTraining:
         return float(self.replica.optimizer.param_groups[0]["lr"])
 
     def _check_loss(self, loss: float) -> None:
-        """Raise RunFailed for a loss that is not finite, and would corrupt the weights of all ranks."""
+        """Raise RunFailed if the loss is not finite, because it would corrupt the weights of all ranks."""
         if not math.isfinite(loss):
             why = describe_non_finite(self.model, self.batch[0])
             raise RunFailed(f"the loss of step {self.done} is {loss}, in phase forward; {why}")
@@ -160,7 +160,6 @@ class RunningTraining:
         report_progress(step + 1, self.shard.steps, text)
 
     def _samples_per_s(self) -> float:
-        """Return the samples per second of all ranks, from this rank's latest finished step."""
         phases = self.watch.ended_phases()
         return self.world_size * self.training.batch_size / sum(phases[name] for name in STEP_PHASES & phases.keys())
 
@@ -180,7 +179,7 @@ class RunningTraining:
             observer.epoch_done(self, record)
 
     def evaluate(self) -> tuple[int, int]:
-        """Return the number of held-out images that this rank classifies correctly, and the number of its images."""
+        """Return how many held-out images this rank classifies correctly, and how many it has."""
         set_status(f"evaluating after training step {self.done - 1}")
         broadcast(self.model.buffers())  # running statistics of batch norm differ between ranks
         right, tested = 0, 0
@@ -193,7 +192,7 @@ class RunningTraining:
         return right, tested
 
     def sums(self, *values: float) -> list[float]:
-        """Return each value summed over all ranks. The training's all_reduce is used, or a ring if it has none."""
+        """Return each value summed over all ranks, with the training's all_reduce. Default: a ring."""
         sums = torch.tensor(values, dtype=torch.float64, device=own_device())
         execute(self.training.program or find_algorithm("all_reduce/ring"), sums)
         return list(sums.tolist())
@@ -216,9 +215,10 @@ class RunningTraining:
         return RankResult(self.watch.spans, facts, weights_digest(self.model))
 
     def state_dict(self) -> State:
-        """Return the state that a restart needs, after the last step: tensors, numbers, texts, lists and dicts.
+        """Return the state after the last step, from which a later run can resume.
 
-        ``shared`` is equal on all ranks, so rank 0's copy is enough; ``own`` belongs to this rank.
+        ``shared`` is equal on all ranks, so rank 0's copy is enough. ``own`` is the state of this rank. Both contain
+        only tensors, numbers, texts, lists and dicts.
         """
         replica = self.replica
         shared = {
@@ -236,7 +236,7 @@ class RunningTraining:
         return {"shared": shared, "own": local_state}
 
     def load_state_dict(self, state: State) -> None:
-        """Restore the weights, batches and random states of a ``state_dict``. Call this before the first step."""
+        """Restore the state that ``state_dict`` returned. Call this before the first step."""
         local_state, replica = state["own"], self.replica
         shared = state["shared"] | {name: local_state[name] for name in LOCAL if name in local_state}
         self.model.load_state_dict(shared["model"])
@@ -268,7 +268,7 @@ def make_replica_and_sync(
 
 
 class EndlessBatches:
-    """The batches of a rank, repeated for as many epochs as timed steps need."""
+    """The batches of a rank, which start again after the last epoch."""
 
     def __init__(self, training: Training, rank: int, world_size: int) -> None:
         self._shard = Shard(training, rank, world_size)
@@ -285,7 +285,7 @@ class EndlessBatches:
         return batch
 
     def take_prefetched(self) -> None:
-        """Skip the prefetched batches, to time steps as in a training run that is faster than its loader."""
+        """Skip the prefetched batches, so that the next steps wait for the loader if it is slower than training."""
         for _ in range(self._shard.prefetched):
             next(self)
 
@@ -319,6 +319,6 @@ class LoneTraining:
 
 
 def measure_alone(training: Training) -> ComputePhases:
-    """Return the phases of the median-length step in this process, without communication."""
+    """Return the phases of the step with the median duration in this process, without communication."""
     steps = LoneTraining(training).take_steps(MEASURED_STEPS, WARM_UP_STEPS)
     return sorted(steps, key=lambda phases: phases.total)[len(steps) // 2]

@@ -1,7 +1,7 @@
 """Time the phases of one rank's training steps with the clock of its device.
 
-On a GPU, a phase ends when its work on the compute stream ends. Work on other streams, such as buckets during backward,
-counts only while the compute stream waits for it.
+On a GPU, a phase ends when its work on the compute stream ends. Work on other streams, such as buckets of gradients
+during backward, counts only while the compute stream waits for it.
 """
 
 import time
@@ -29,7 +29,7 @@ class Stopwatch:
     """
 
     def __init__(self, rank: int, label: str = "") -> None:
-        """Create the stopwatch of a rank. With a ``label``, the rank's status is label, step and phase."""
+        """Create the stopwatch of a rank. If ``label`` is given, the rank's status becomes label, step and phase."""
         self._spans: list[Span] = []
         self._marked: deque[tuple[str, int, float, float]] = deque()  # name, step and marks of phases not yet read
         self.step = -1
@@ -40,24 +40,27 @@ class Stopwatch:
 
     @property
     def spans(self) -> list[Span]:
-        """The phases and overlapping spans so far. Reading this waits until the device has finished the phases."""
+        """The spans of all phases and overlapping work so far. Reading this waits until the device has finished."""
         self._read(wait=True)
         return self._spans
 
     def now(self) -> float:
-        """Return a mark that the device reaches after all work queued so far."""
+        """Return a mark for the instant at which the device has finished all work queued so far."""
         return self._clock.now()
 
     def seconds(self, mark: float) -> float:
-        """Return when the device reached a mark, in seconds of ``time.perf_counter``. Wait for it if necessary."""
+        """Return the time of a mark, in seconds of ``time.perf_counter``. Wait until the device has reached it."""
         return self._clock.seconds(mark)
 
     def pause(self) -> None:
-        """Stop until ``resume``."""
+        """Stop the clock until ``resume``."""
         self._paused = self.seconds(self.now())
 
     def resume(self, instant: float | None = None) -> None:
-        """Exclude the time from ``pause`` until ``instant``, in seconds of ``time.perf_counter``. Default: now."""
+        """Continue the clock, as if no time had passed from ``pause`` until ``instant``. Default: now.
+
+        ``instant`` is in seconds of ``time.perf_counter``.
+        """
         self._origin += (self.seconds(self.now()) if instant is None else instant) - self._paused
 
     def start(self) -> None:
@@ -80,7 +83,7 @@ class Stopwatch:
         self.current = ""
 
     def begin(self, name: str) -> Callable[[], None]:
-        """Begin a span that overlaps the phases of this step. Return a function that ends the span, from any thread."""
+        """Begin a span that overlaps phases of this step. Return a function that ends the span from any thread."""
         begin, step = time.perf_counter(), self.step
 
         def end() -> None:
@@ -89,7 +92,7 @@ class Stopwatch:
         return end
 
     def _read(self, wait: bool) -> None:
-        """Record the phases that the device has finished; with ``wait``, wait for all phases."""
+        """Record the phases that the device has finished. If ``wait`` is true, wait until it has finished all."""
         while self._marked and (wait or self._clock.has_passed(self._marked[0][-1])):
             name, step, begin, end = self._marked.popleft()
             self._add(name, step, self.seconds(begin), self.seconds(end))
@@ -102,7 +105,7 @@ class Stopwatch:
         return self._phases_of(self.step, self.spans)
 
     def ended_phases(self) -> dict[str, float]:
-        """Return the phases of the latest step that the device has finished. Wait only while no step has finished."""
+        """Return the seconds of each phase of the latest step that the device has finished. Wait until there is one."""
         ended = next((span.step for span in reversed(list(self._spans)) if span.name == "optimizer"), None)
         return self.phases() if ended is None else self._phases_of(ended, self._spans)
 

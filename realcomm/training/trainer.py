@@ -1,4 +1,4 @@
-"""Train data-parallel on real ranks. A rank program averages the gradients, and each phase of a step is timed."""
+"""Train data-parallel on real ranks, and time each phase of a training step."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -50,23 +50,25 @@ def train(
 ) -> Trace:
     """Train on ``cluster.world_size`` processes on this machine, for all epochs or only the first ``steps`` steps.
 
-    Return a trace with a span for each phase, step and rank: loading (waiting for the batch), forward, backward, sync
-    (including waiting) and optimizer. With DistributedDataParallel, sync overlaps backward: its spans have no length,
-    and on CPUs each bucket of gradients is a span from when it is full until its mean is ready. The ranks use the
-    ``network`` of ``realcomm.emulate``, or the loopback.
+    Return a trace with a span for each phase, step and rank. The phases are loading (waiting for the batch), forward,
+    backward, sync (including waiting for other ranks) and optimizer. DistributedDataParallel averages gradients during
+    backward, so its sync spans have no length. On CPUs, each bucket of gradients is also a span, from when the bucket
+    is full until its mean is ready. The ranks communicate over ``network``, a network of ``realcomm.emulate``. Default:
+    the loopback.
 
     Trace facts: ``batch_size``, ``epochs`` (a fraction if stopped early), ``examples_seen`` (by all ranks together),
     ``final_loss`` (of the last step, mean over the ranks), ``test_accuracy`` (share of the held-out images),
-    ``warmup_steps`` (first steps to exclude from medians), ``single_rank_step_s`` (of one rank alone with the same
-    threads; its backward: ``single_rank_backward_s``) and ``replicas_identical`` (1.0 if all ranks have bitwise equal
-    weights at the end, else 0.0).
+    ``warmup_steps`` (first steps to exclude from medians), ``single_rank_step_s`` and ``single_rank_backward_s`` (of
+    one rank alone with the same threads), and ``replicas_identical`` (1.0 if all ranks have bitwise equal weights at
+    the end, else 0.0).
 
-    ``timeout`` is the longest time without a finished step, in seconds. Every rank has its own ``observers``, called
-    after each step and epoch. ``resume`` is a checkpoint, or "auto" for the newest complete checkpoint of this training
-    run, if there is one. The trace then has the remaining steps.
+    ``timeout`` is the longest time without a finished step, in seconds. Every rank has its own copy of ``observers``,
+    which are called after each step and epoch. ``resume`` is a checkpoint, or "auto" for the newest complete checkpoint
+    of this training run. If there is none, "auto" starts afresh. The trace of a resumed run has only the remaining
+    steps.
 
-    The final weights, a state_dict for ``torch.load``, are written to ``weights_file``. Raise InputError for an invalid
-    argument, and RankFailed and TimedOut as ``launch`` does.
+    The final weights are written to ``weights_file`` as a state_dict for ``torch.load``. Raise InputError for an
+    invalid argument, and RankFailed and TimedOut as ``launch`` does.
 
     >>> import simcomm
     >>> from collectives import find_algorithm
@@ -152,7 +154,7 @@ def make_trace(training: Training, cluster: Ranks, ranks: list[RankResult]) -> T
 
 
 def _check_weights_file(weights_file: Path | str, training: Training) -> Path:
-    """Return the path. Raise InputError if it is not writable or is in the folder of the images."""
+    """Return the path for the weights. Raise InputError if it is not writable or is in the folder of the images."""
     path = check_path("weights_file", weights_file)
     if is_first_rank():
         check_output(path)
@@ -163,9 +165,10 @@ def _check_weights_file(weights_file: Path | str, training: Training) -> Path:
 
 
 def count_images(training: Training) -> int:
-    """Return the number of training images. If this requires reading files, also read the held-out images.
+    """Return the number of training images.
 
-    Raise InputError if the files are missing or invalid.
+    If files must be read to count them, the held-out images are also read. Raise InputError if files are missing or
+    invalid.
     """
     images = known_images(training)
     if images is None:
@@ -177,7 +180,7 @@ def count_images(training: Training) -> int:
 
 
 def preload_for(trainings: Iterable[Training]) -> None:
-    """Let the server import the modules that ranks of these training runs need. Has no effect on a running server."""
+    """Let the fork server import the modules that these training runs need. This has no effect on a running server."""
     for training in trainings:
         preload(*_ALL, *_BY_DATASET.get(training.dataset, ()))
         if not is_file_reference(training.model):

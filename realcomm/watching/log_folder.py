@@ -1,4 +1,4 @@
-"""Write ``metrics.jsonl`` to the ``--log-dir`` folder, with a row per step and epoch. Only one run may use it."""
+"""Write ``metrics.jsonl`` to the ``--log-dir`` folder, one row per step and epoch. Only one run may use a folder."""
 
 import errno
 import json
@@ -21,7 +21,7 @@ ADVICE = "use another directory for --log-dir"
 
 
 class MetricsFile:
-    """An append-only file of rows. A row is one line, which is written completely or, on a full disk, not at all.
+    """An append-only JSON Lines file of metrics. Even on a full disk, no row is written only in part.
 
     A row that cannot be written stays in memory and is written together with a later row.
 
@@ -47,7 +47,7 @@ class MetricsFile:
         return self._kept.count(b"\n")
 
     def add(self, row: Row) -> None:
-        """Append a row. If that fails, set ``problem`` and write the row together with the next one."""
+        """Append a row. If that fails, set ``problem``, and keep the row in memory until the next call."""
         self._kept += json.dumps(row, allow_nan=False, ensure_ascii=False).encode() + b"\n"
         size = self._file.seek(0, os.SEEK_END)
         try:
@@ -64,14 +64,14 @@ class MetricsFile:
 
 
 class LastLines(NamedTuple):
-    """The last row of a file, or None, and the incomplete text after it, which a killed writer left."""
+    """The last complete row of a file, or None, and the text after it: an incomplete row of a killed writer."""
 
     row: Row | None
     fragment: str
 
 
 def repair(path: Path) -> LastLines:
-    """Remove an incomplete last line from a file of rows; return the last complete row and the removed text.
+    """Remove an incomplete last line from a metrics file; return the last complete row and the removed text.
 
     Raise OSError if the file cannot be written. Raise InputError for a file of another format, which stays unchanged.
     """
@@ -101,10 +101,11 @@ def parse_row(line: bytes) -> Row | None:
 
 
 def read_metrics(path: Path | str, gradient_sync: str | None = None, kind: str | None = None) -> list[Row]:
-    """Read the rows of ``metrics.jsonl`` from ``path``, in order. ``gradient_sync`` and ``kind`` select rows.
+    """Read the rows of the metrics file ``path`` in order.
 
-    ``kind`` is "step" or "epoch". If a step or epoch was repeated after a restart, the last row replaces the first. The
-    last line may be incomplete. Raise InputError, with the line number, for any other invalid line.
+    If ``gradient_sync`` or ``kind`` ("step" or "epoch") is given, return only rows with this value. If a step or epoch
+    was repeated after a restart, the last row replaces the first. An incomplete last line is ignored. Raise InputError,
+    with the line number, for any other invalid line.
     """
     path = Path(path)
     lines = read_text(path, FileBytes.LOG).split("\n")
@@ -127,7 +128,9 @@ class Start(NamedTuple):
 
 
 def check_log_folder(folder: Path, resumes: bool) -> None:
-    """Raise InputError for a folder that is not writable or, unless the run ``resumes``, has another run's metrics.
+    """Check that a folder is writable and contains no metrics. If the run ``resumes``, metrics are allowed.
+
+    Raise InputError otherwise.
 
     >>> check_log_folder(Path("/dev/null"), resumes=False)
     Traceback (most recent call last):
@@ -141,9 +144,9 @@ def check_log_folder(folder: Path, resumes: bool) -> None:
 
 @contextmanager
 def locked_log_folder(folder: Path, resumes: bool) -> Iterator[Start]:
-    """Create and lock a run's folder within the context; repair its metrics, and yield its state.
+    """Create and lock a run's log folder within the context. Repair its metrics, and yield its state.
 
-    Raise InputError as ``check_log_folder`` does, and if another run has locked the folder.
+    Raise InputError as ``check_log_folder`` does. Also raise InputError if another run has locked the folder.
     """
     check_log_folder(folder, resumes)
     with lock_folder(folder, LOCK, ADVICE):

@@ -51,8 +51,6 @@ def logging_to(file: Path, rank: int) -> Iterator[None]:
 
 
 class _File(logging.FileHandler):
-    """A log file whose write errors are ignored."""
-
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Drop the line."""
 
@@ -70,9 +68,9 @@ class _OneLine(logging.Formatter):
 
 
 class LogObserver(Observer):
-    """Writes a row for each step and epoch into ``metrics.jsonl``, and ``rank-N.log`` on every rank.
+    """Writes the metrics of each step and epoch to ``metrics.jsonl``, and the log ``rank-N.log`` on every rank.
 
-    On a write error it warns once and tries again later; the training run continues.
+    If a row cannot be written, it warns once and tries again later. The training run continues.
     """
 
     def __init__(self, folder: Path, start: Start = Start()) -> None:  # noqa: B008 - it is immutable
@@ -140,12 +138,12 @@ def step_row(record: StepRecord) -> Row:
 
 @dataclass(frozen=True)
 class Watch:
-    """Creates the observer that writes metrics and logs into ``folder``."""
+    """The log folder of training runs. It creates the observer that writes metrics and logs into the folder."""
 
     folder: Path
 
     def check(self, resumes: bool) -> None:
-        """Raise InputError if the folder is not writable, or contains another run's metrics."""
+        """Raise InputError if the folder is not writable, or if it has metrics of a run that is not resumed."""
         if is_first_rank():
             check_log_folder(self.folder, resumes or restarts() > 0)
 
@@ -153,8 +151,8 @@ class Watch:
     def observing(self, resumes: bool) -> Iterator[list[Observer]]:
         """Lock the folder within the context; yield the observers for the training runs.
 
-        A run that torchrun has restarted continues in its folder. Raise InputError as ``check`` does, and if another
-        run has locked the folder.
+        A run that torchrun has restarted continues in its folder. Raise InputError as ``check`` does. Also raise
+        InputError if another run has locked the folder.
         """
         with ExitStack() as stack:
             start = Start()
@@ -163,5 +161,4 @@ class Watch:
             yield [LogObserver(self.folder, start)]
 
     def describe(self) -> str:
-        """Return a line that names the log folder."""
         return f"Metrics and logs: {self.folder}"
