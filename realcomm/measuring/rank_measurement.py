@@ -268,7 +268,7 @@ def _run_on_file(executor: Runner, file: Path) -> npt.NDArray[np.generic]:
 
 
 def _warm_up(executor: Runner, buffer: torch.Tensor, warmup: int, default: float) -> float:
-    """Run ``warmup`` repetitions. Return the last one's seconds on the slowest rank, or ``default`` if there is none."""
+    """Run ``warmup`` repetitions. Return the last one's seconds on the slowest rank; ``default`` if there is none."""
     last = default
     for _ in range(warmup):
         begin, end = time_together(partial(executor.run, buffer))
