@@ -67,7 +67,7 @@ def test_emulated_step_time_grows_with_ranks_per_core() -> None:
         ({"threads": 0}, "no processor whose threads are known"),
     ],
 )
-def test_unsuitable_profile_is_rejected(changes: dict[str, object], message: str) -> None:
+def test_profile_of_other_batch_size_or_threads_is_rejected(changes: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         computing_of(profile(**changes), load(SCENARIO).trainings, "one.json")
 

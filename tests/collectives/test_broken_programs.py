@@ -209,7 +209,7 @@ def test_broken_program_has_the_smallest_counterexample(name: str) -> None:
     assert all(report.world_size < world_size for report in verdict.reports)
 
 
-def test_problem_only_at_world_size_1_states_what_is_correct() -> None:
+def test_error_at_world_size_1_only_names_correct_world_sizes() -> None:
     assert broken_programs().keys() == CAUGHT.keys()
     alone = prove(broken_programs()["empty_scratch"], [1]).problem
     assert alone is not None and "world size 1" in alone and "it is correct" not in alone

@@ -74,7 +74,7 @@ def test_noisy_calibration_is_saved_only_if_accepted(monkeypatch, tmp_path):
     assert len([*tmp_path.rglob("*.json")]) == 1
 
 
-def test_calibrate_replaces_a_cache_file_that_was_read(monkeypatch, tmp_path):
+def test_calibrate_overwrites_a_cached_calibration_file(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("realcomm.calibrate", lambda *_, **__: ONE)
     ONE.write(cache_file(2))
@@ -83,7 +83,7 @@ def test_calibrate_replaces_a_cache_file_that_was_read(monkeypatch, tmp_path):
         assert Session().calibrate(2)[1] == str(cache_file(2))
 
 
-def test_load_of_other_processes_excludes_the_ranks(monkeypatch):
+def test_reported_cpu_load_excludes_ringlabs_own_ranks(monkeypatch):
     counters = [Counters(1.0, 0.0, 10.0, {1: ("init", 0.05), 7: ("make", 0.1)})]
     counters.append(Counters(4.0, 0.2, 20.0, {1: ("init", 0.06), 7: ("make", 1.1), 8: ("new", 0.9)}))
     monkeypatch.setattr("realcomm.calibration.load.read_counters", lambda: counters.pop(0))

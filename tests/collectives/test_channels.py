@@ -41,7 +41,7 @@ def test_local_operation_waits_only_for_its_own_channel(on_two_channels: bool, s
     assert simcomm.run(algorithm, cluster, 2000).elapsed == pytest.approx(seconds)
 
 
-def test_messages_match_within_a_channel() -> None:
+def test_send_matches_a_receive_of_its_own_channel() -> None:
     def crossed(rank, world_size):
         def first():
             yield send(1 - rank, 0) if rank == 0 else recv_reduce(1 - rank, 0)

@@ -66,12 +66,12 @@ TORI = [(1, 1, 1), (6, 2, 3), (6, 3, 1), (7, 7, 1), (8, 1, 2), (12, 4, 3), (24, 
 
 
 @pytest.mark.parametrize(("p", "columns", "rows"), TORI)
-def test_torus_reduces_on_any_shape(p: int, columns: int, rows: int) -> None:
+def test_torus_algorithms_are_correct_for_any_shape(p: int, columns: int, rows: int) -> None:
     assert not differences(find_algorithm("all_reduce/torus").with_parameters(columns=columns, rows=rows), p, 103)
 
 
 @pytest.mark.parametrize("name", [name for name in library() if library()[name].spec.moves])
-def test_uneven_lengths_are_rejected_or_rounded_down(name: str) -> None:
+def test_uneven_buffers_are_rejected_and_sizes_rounded_down(name: str) -> None:
     cluster = simcomm.star(4, "1 GB/s", "1 us")
     with pytest.raises(InputError, match=f"{name}: the number of elements must be a multiple of 4 .*, not 10"):
         simcomm.run(name, cluster, buffers=[np.zeros(10) for _ in range(4)])

@@ -62,7 +62,7 @@ def test_other_ranks_run_until_they_wait_for_the_failed_rank() -> None:
     assert {waiting.rank for waiting in trace.unfinished} == {2}
 
 
-def test_wrong_result_has_no_failing_step(tmp_path: Path) -> None:
+def test_failure_at_the_end_of_a_program_has_a_rank_but_no_step(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
         "from collectives import algorithm, recv_reduce, send\n\n@algorithm('all_reduce', chunks=1)\n"

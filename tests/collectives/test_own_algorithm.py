@@ -43,7 +43,7 @@ def test_user_algorithm_is_compared_with_the_ring(folder: Path, ringlab: Ringlab
 
 
 @pytest.mark.parametrize("command", ["predict", "run"])
-def test_error_in_a_user_algorithm_stops_before_measuring(folder: Path, ringlab: Ringlab, command: str) -> None:
+def test_predict_and_run_stop_at_a_wrong_user_algorithm(folder: Path, ringlab: Ringlab, command: str) -> None:
     (folder / "my.py").write_text(FANCY.replace("rank - step - 1", "rank - step - 2"), encoding="utf-8")
     done = ringlab(command, "asked.toml")
     assert (done.status, done.out) == (2, "")

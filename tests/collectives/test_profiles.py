@@ -47,7 +47,7 @@ def test_profiler_trace_has_the_phases_and_times_of_its_run(run: tuple[Path, lis
         assert theirs == pytest.approx(ours, abs=0.05)
 
 
-def test_profile_is_drawn_written_and_compared(run: tuple[Path, list[list[float]]], tmp_path: Path):
+def test_profiler_trace_can_be_drawn_and_compared(run: tuple[Path, list[list[float]]], tmp_path: Path):
     folder, _ = run
     assert ringlab.animate(f"{folder}/", tmp_path / "run.png").title == "training/profiled"
     trace = read_run(folder)

@@ -143,7 +143,7 @@ def test_counted_training_messages_equal_the_simulated_ones(
     assert workload.count_work(training, performance_model(star), NO_FAULTS) == simulated > 0
 
 
-def test_short_prediction_has_no_notes():
+def test_short_prediction_prints_no_progress_notes():
     heard = Heard()
     prediction.predict(load("star8"), Session(progress=heard))
     assert heard.notes == [] and heard.news[-1][0] == heard.news[-1][1]

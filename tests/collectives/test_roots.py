@@ -109,7 +109,7 @@ def test_proof_finds_the_root_at_which_execution_fails(seeds: range) -> None:
     assert 0 < wrong < len(seeds)
 
 
-def test_check_reports_proof_of_every_root(ringlab: Ringlab) -> None:
+def test_check_proves_a_reduction_for_every_root(ringlab: Ringlab) -> None:
     assert "proved for 1-12 ranks and every root." in ringlab("check", "reduce/chain", "--ranks", "1-12").out
 
 

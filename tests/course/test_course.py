@@ -170,7 +170,7 @@ def test_learn_rejects_a_bad_option_or_file(
     assert rejected.status == 2 and message in rejected.err
 
 
-def test_long_line_of_a_learner_is_wrapped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learn_wraps_a_long_source_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     exercise = JudgedExercise("ring_all_reduce", "wrong", (1,), "on 2 ranks: no", 37, "requests = " + "left + " * 20)
     print_parts(CheckedLessons((JudgedLesson(4, "mine.py", (exercise,), ()),)).show(), make_console())
@@ -178,7 +178,7 @@ def test_long_line_of_a_learner_is_wrapped(capsys: pytest.CaptureFixture[str], m
     assert any(line.startswith("ring_all_reduce, line 37: requests") for line in lines) and max(map(len, lines)) <= 80
 
 
-def test_wrong_exercise_recommends_a_text_to_read(
+def test_learn_recommends_a_text_after_a_wrong_exercise(
     virtual: VirtualRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")

@@ -11,7 +11,7 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_check_texts_checks_commits_after_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_texts_ignores_commits_before_its_first_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(tmp_path, "init", "-q")
     for subject in ("Reject a negative latency", "x" * 73, "Fix a; fix b"):
         git(tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", subject)

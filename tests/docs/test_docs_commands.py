@@ -26,7 +26,7 @@ def commands(text: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
-def test_commands_of_page_parse(page: Path) -> None:
+def test_every_command_on_a_page_can_be_parsed(page: Path) -> None:
     for name, *arguments in commands(page.read_text(encoding="utf-8")):
         if name == "COMMAND" or name.startswith("-") or "--help" in arguments or page.name == "CHANGELOG.md":
             continue

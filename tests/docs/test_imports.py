@@ -105,7 +105,7 @@ LAUNCHING = """if True:
 
 
 @pytest.mark.parametrize(("model", "output"), [("resnet18", "False True"), (f"{__file__}:build", "False False")])
-def test_launching_own_model_imports_no_torch_or_torchvision(model: str, output: str) -> None:
+def test_launcher_imports_no_torch_and_no_unused_torchvision(model: str, output: str) -> None:
     done = run_python("-c", LAUNCHING, model)
     assert (done.returncode, done.stdout.strip()) == (0, output), done.stderr
 

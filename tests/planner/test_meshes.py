@@ -107,7 +107,7 @@ def test_more_microbatches_or_zero_bubble_shrink_pipeline_bubble():
     [("nanotron", 32, 16, 3, 0), ("megatron", 126, 16, 8, 7), ("megatron-deepspeed", 78, 12, 7, 1),
      ("other", 10, 4, 3, 2)],
 )  # fmt: skip
-def test_fullest_and_last_stage_have_as_many_layers_as_stated(framework, layers, pp, most, last):
+def test_layer_counts_of_pipeline_stages_match_each_framework(framework, layers, pp, most, last):
     counts = deal_layers(framework, layers, pp, 4 * 4096**2 + 3 * 4096 * 14336, 131072 * 4096)
     assert (counts[0], counts[2]) == (most, last)
 
@@ -126,7 +126,7 @@ def table(tmp_path):
     return tmp_path / "runs.csv"
 
 
-def test_run_table_is_read_with_few_columns(table):
+def test_run_table_may_omit_columns_and_have_empty_cells(table):
     assert not read_table()[1] and Counter(run["source"] for run in read_table()[0])["ultrascale"] == 1676
     rate = f"{UNTIMED},tokens_per_s_per_gpu\n"
     table.write_text(

@@ -21,7 +21,7 @@ WORLDS = [(5, False), *(pytest.param(*world, marks=pytest.mark.slow) for world i
 
 
 @pytest.mark.parametrize(("world_size", "all_lengths"), WORLDS)
-def test_every_algorithm_matches_torch_and_its_schedule(world_size: int, all_lengths: bool):
+def test_every_algorithm_gives_the_result_of_torch(world_size: int, all_lengths: bool):
     cases = len([*real_cases.cases(world_size, all_lengths)])
     assert cases >= 3 * len(library())
     assert launch(real_cases.compare_with_torch, world_size, all_lengths, timeout=300) == [(cases, [])] * world_size
@@ -35,7 +35,7 @@ def random_case(draw: Random, world_size: int, longest: int) -> Case:
 
 
 @pytest.mark.parametrize(("seed", "largest", "longest"), [(None, 5, 300), *LARGER])
-def test_random_cases_match_torch(seed: int | None, largest: int, longest: int):
+def test_random_algorithms_and_sizes_give_the_results_of_torch(seed: int | None, largest: int, longest: int):
     draw = Random(seed)
     world_size = draw.randint(2, largest)
     cases = [random_case(draw, world_size, longest) for _ in range(AT_ONCE)]

@@ -24,7 +24,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> SimulatedGpu:
     return SimulatedGpu(monkeypatch)
 
 
-def test_overlapped_buckets_count_as_sync_while_waited_for(gpu: SimulatedGpu):
+def test_wait_for_overlapped_buckets_counts_as_sync(gpu: SimulatedGpu):
     watch = Stopwatch(0)
     for _ in range(2):
         watch.start()

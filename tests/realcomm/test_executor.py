@@ -75,7 +75,7 @@ def test_messages_of_a_step_are_posted_as_one_group():
     assert len(calls) == 4
 
 
-def test_record_has_operations_with_their_times(trio: dict[str, list[Any]]):
+def test_executor_records_the_time_of_every_operation(trio: dict[str, list[Any]]):
     ranks = [long for long, _ in trio["recorded"]]
     for rank, (begin, events, end) in enumerate(ranks):
         kinds = [event.operation.kind for event in events]

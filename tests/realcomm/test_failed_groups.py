@@ -36,7 +36,7 @@ def failed() -> dict[str, list[Any]]:
     return real_programs.by_worker(launch(real_programs.several, 2, real_failures.ON_TWO_RANKS, timeout=60))
 
 
-def test_collectives_after_a_failed_one_are_rejected(failed: dict[str, list[Any]]):
+def test_collectives_queued_behind_a_failed_one_are_rejected(failed: dict[str, list[Any]]):
     (first, *later), _ = failed["queued_behind_a_failure"]
     assert first == "MemoryError: on purpose"
     assert len(later) == 3

@@ -67,7 +67,7 @@ def test_workers_inherit_environment_and_use_loopback(monkeypatch, tmp_path):
         assert addresses and set(addresses) == {"127.0.0.1"}
 
 
-def test_progress_reaches_the_launcher():
+def test_progress_of_ranks_reaches_the_launcher():
     heard = []
     launch(real_workers.report_three, 2, progress=lambda *news: heard.append(news))
     assert sorted(heard) == [(rank, done, 3, f"part {done}") for rank in range(2) for done in (1, 2, 3)]

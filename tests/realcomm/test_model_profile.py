@@ -117,7 +117,7 @@ def test_torchvision_models_are_listed_without_import() -> None:
     assert sorted(torchvision_models()) == torchvision.models.list_models(module=torchvision.models)
 
 
-def test_model_of_a_file_is_traced_or_rejected(tmp_path: Path) -> None:
+def test_untraceable_model_of_a_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(UNTRACEABLE + "def fine():\n    return torch.nn.Sequential(torch.nn.Linear(4, 3))\n")
     fine = trace_model(f"{path}:fine", (4,))
@@ -191,7 +191,7 @@ def test_profile_at_another_sequence_matches_tracing(longer: str, shorter: int) 
     assert parse_transformer(scaled.model)[1] == traced.shape
 
 
-def test_sequence_longer_than_the_positions_is_rejected() -> None:
+def test_sequence_longer_than_the_position_embedding_is_rejected() -> None:
     assert parse_transformer(with_sequence("llama3-8b", 65536))[1].context == 65536
     with pytest.raises(InputError, match="sequence = 2048: gpt2 has 1024 positions; use at most 1024"):
         with_sequence("gpt2", 2048)

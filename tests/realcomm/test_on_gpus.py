@@ -37,7 +37,7 @@ dist.destroy_process_group()
 
 @pytest.mark.gpu
 @ON_GPU
-def test_trains_on_gpus_as_on_cpus(tmp_path: Path):
+def test_every_sync_trains_on_gpus_as_on_cpus(tmp_path: Path):
     on_gpus, on_cpus = (
         launch(gpu_runs.train_in_every_way, 2, tmp_path / backend, backend=backend, timeout=200)[0]
         for backend in ("nccl", "gloo")
@@ -68,7 +68,7 @@ def test_new_groups_after_channels_on_gpus_have_all_ranks(bound: bool, tmp_path:
 
 @pytest.mark.gpu
 @ON_GPU
-def test_groups_on_gpus_run_random_programs():
+def test_groups_on_gpus_run_random_programs_correctly():
     assert launch(real_programs.compare_with_oracle, 3, range(20), True, backend="nccl", timeout=120) == [[]] * 3
 
 

@@ -50,6 +50,6 @@ def test_training_with_any_dtypes_resumes(tmp_path):
         ("number", r"odd_models.py:number' returns int; return a trainable torch.nn.Module"),
     ],
 )
-def test_unusable_model_is_rejected_by_name(name, message):
+def test_unusable_model_error_names_the_model(name, message):
     with pytest.raises(InputError, match=message):
         build_model(training_of(name), seed=0)

@@ -74,7 +74,7 @@ def test_trace_times_lie_within_the_median_repetition(tmp_path: Path):
         ("reduce/naive", {"root": 1}, [None, 6.0, None]),
     ],
 )
-def test_buffers_hold_the_result_afterwards(name: str, settings: dict, results: list[float | None]):
+def test_run_leaves_the_result_of_the_collective_in_the_buffers(name: str, settings: dict, results: list[float | None]):
     buffers = [np.full(5, rank + 1.0) for rank in range(3)]
     trace = run(name, 3, buffers=buffers, **settings)
     for buffer, value in zip(buffers, results, strict=True):

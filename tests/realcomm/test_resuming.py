@@ -36,7 +36,7 @@ from simcomm import this_machine
 RING = RECIPES["ring"]["gradient_sync"]
 
 
-def test_resumed_training_is_bitwise_equal(tmp_path: Path):
+def test_resumed_training_equals_uninterrupted_training_bitwise(tmp_path: Path):
     """Also with more epochs: weights, optimizers, schedules, batches and random states continue.
 
     So do the crops and mirrors of a picture folder, which another process loads.

@@ -187,7 +187,7 @@ def expected_calls(name: str, rank: int) -> Counter[tuple[str, float, int]]:
 REGROUPED = ("zero2", "naive pairs")
 
 
-def test_predicted_calls_match_torch(launched: Launched) -> None:
+def test_predicted_collective_calls_match_torch(launched: Launched) -> None:
     """With ``sequence``, torch's optimizer also sums the gradients of norms three times."""
     for name in STRATEGIES.keys() - REGROUPED:
         for rank, result in enumerate(launched.counted[name]):

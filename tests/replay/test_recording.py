@@ -66,14 +66,14 @@ def log(builder: RecordingBuilder, stream: int, did: Did, number: int, seconds: 
         (lambda b: [b.signal(0, "s"), b.signal(1, "s")], "a signal is sent twice"),
     ],
 )
-def test_builder_rejects_impossible_logs(change: Any, message: str) -> None:
+def test_recording_builder_rejects_impossible_logs(change: Any, message: str) -> None:
     builder = ring()
     change(builder)
     with pytest.raises(InputError, match=message):
         builder.recording()
 
 
-def test_builder_names_ranks_with_different_collectives() -> None:
+def test_recording_builder_names_ranks_with_other_collectives() -> None:
     builder = RecordingBuilder("wrong.py", 2)
     builder.collective(0, "k", RecordedCollective("all_reduce", (0, 1), 8), location=SourceLine("wrong.py", 3))
     builder.collective(1, "k", RecordedCollective("broadcast", (0, 1), 8), location=SourceLine("wrong.py", 5))

@@ -129,7 +129,7 @@ def test_recorder_times_gpu_calls_on_their_stream(backend: str, monkeypatch: pyt
 
 
 @pytest.mark.slow
-def test_started_ranks_prefix_their_output(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_record_prefixes_each_output_line_with_its_rank(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "prints.py"
     script.write_text("import torch.distributed as d\nd.init_process_group('gloo')\nfor _ in range(9): print('mine')\n")
     record_program([str(script)], 2, tmp_path / "run.json", 120.0)

@@ -42,7 +42,7 @@ def one_collective(verb: str, ranks: int, elements: int, op: str = "sum", meanwh
 
 
 @pytest.mark.parametrize("name", library())
-def test_replayed_collective_is_identical_to_its_run(name: str) -> None:
+def test_replayed_collective_has_the_times_of_its_simulation(name: str) -> None:
     algorithm, op = library()[name], "mean" if library()[name].spec.reduces else None
     alone = simcomm.run(name, TREE, nbytes=1 << 20, op=op, engine="compiled")
     elements = (1 << 18) // 8 * 8
@@ -66,7 +66,7 @@ def calibration(nbytes_per_s: float, cores: int = 2) -> Calibration:
     return replace(known, environment=known.environment | {"cores": cores})
 
 
-def test_gloo_all_gather_and_reduce_scatter_add_copies() -> None:
+def test_replay_adds_copy_times_to_gloo_all_gather_and_scatter() -> None:
     nbytes = 1 << 20
 
     def elapsed(verb: str, algorithms: dict[str, str]) -> float:

@@ -86,7 +86,7 @@ def shown(options: BenchOptions) -> tuple[list[str], BenchAnswer, Benchmark]:
     return shown.getvalue().splitlines(), answer, benchmark
 
 
-def test_bench_reports_nothing_for_an_empty_buffer():
+def test_bench_reports_no_time_for_an_empty_buffer():
     lines, answer, benchmark = shown(BenchOptions(begin="1", end="8", factor=8, iterations=2))
     empty, row = answer.to_dict()["collectives"]
     assert (empty["bytes"], empty["time_s"], empty["busbw_GBps"], empty["error"], empty["wrong"]) == (0, *[None] * 4)
@@ -97,7 +97,7 @@ def test_bench_reports_nothing_for_an_empty_buffer():
     assert any(line.endswith("0 not checked") for line in lines) and not any("Avg" in line for line in lines)
 
 
-def test_bench_column_fits_the_longest_algorithm():
+def test_bench_column_is_as_wide_as_the_longest_algorithm_name():
     wide = "hierarchical[gpus=2, rail=recursive_doubling]"
     options = BenchOptions(algorithms=("ring", wide), begin="1K", end="1K", iterations=2, check=False)
     lines, *_ = shown(options)

@@ -260,7 +260,7 @@ RULES = {  # a program, its line with the error, and the message
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_wrong_program_names_its_line(name: str) -> None:
+def test_invalid_operation_error_names_its_line(name: str) -> None:
     text, line, message = RULES[name]
     names: dict[str, Any] = {}
     exec(compile(f"from collectives import *\n{text}\n", "mine.py", "exec"), names)

@@ -47,7 +47,7 @@ def test_efficiency_falls_with_the_number_of_devices() -> None:
 
 
 @pytest.mark.parametrize("sync", ["ring", "naive"])
-def test_step_without_overlap_equals_the_plain_prediction(sync: str) -> None:
+def test_predict_devices_and_predict_agree_without_overlap(sync: str) -> None:
     set_sync = f"training.gradient_sync='{sync}'"
     resnet = "training.image_shape=[3, 32, 32]"
     (row,) = ringlab.predict_devices("star8", [8], set_sync, resnet).cases[0].rows
@@ -216,7 +216,7 @@ def test_wait_for_cpu_cores_grows_with_processes_of_used_gpus() -> None:
     assert eight.parts["processes"] == pytest.approx(7 * two.parts["processes"])
 
 
-def test_network_without_a_rate_is_rejected() -> None:
+def test_predict_devices_rejects_an_unknown_compute_time() -> None:
     with pytest.raises(InputError, match="the compute time of a device is unknown"):
         ringlab.predict_devices("two-racks", [8], "training.model='resnet18'")
     with pytest.raises(InputError, match="has 8 devices; for 16"):
@@ -240,7 +240,7 @@ def test_predict_devices_rejects_faults_and_what_if_tables(tmp_path: Path, table
         ringlab.predict_devices(file, [2], table)
 
 
-def test_measured_profile_gives_the_step_of_one_device(tmp_path: Path) -> None:
+def test_one_device_step_time_equals_the_measured_profile(tmp_path: Path) -> None:
     profile = ringlab.profile_model("gpt:layers=2,width=8,heads=2,context=16,vocabulary=100", batch_size=4, steps=1)
     profile.profile.write(tmp_path / "tiny.json")
     (tmp_path / "tiny.toml").write_text(

@@ -99,7 +99,7 @@ def test_nccl_settings_change_algorithm_channels_and_paths(tmp_path: Path):
     assert own_cluster(texts).settings == NcclSettings(p2p_disable=False, max_channels=4, p2p_level="5")
 
 
-def test_preset_has_catalogue_data_and_a_description(tmp_path: Path):
+def test_preset_takes_gpus_and_nics_from_catalog_or_description(tmp_path: Path):
     plain = own_cluster(read(tmp_path, TWO + OWN)).system
     assert (plain.gpu.name, plain.nodes, plain.gpus, plain.net, plain.nic) == ("A100 SXM", 2, 8, "ib", 200.0)
     halved = own_cluster(read(tmp_path, TWO + 'bandwidth = "100 Gbit/s"\ngpus_per_node = 4\n' + OWN)).system
@@ -288,7 +288,7 @@ def test_rack_has_the_nics_of_all_boards(tmp_path: Path, ringlab: Ringlab):
     )
 
 
-def test_predict_reports_ring_fallback_and_a_ring_on_one_nic(tmp_path: Path):
+def test_predict_notes_a_fallback_to_rings_and_rings_on_one_nic(tmp_path: Path):
     text = TWO + '[nccl]\nversion = "2.21"\nNCCL_ALGO = "tree"\n' + OWN.replace("all_reduce", "all_gather")
     conclusions = " ".join(predict(ringlab.load(write(tmp_path, text))).conclusions)
     assert (

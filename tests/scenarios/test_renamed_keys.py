@@ -87,7 +87,7 @@ def test_renamed_function_works_with_a_warning(old: str, new: str) -> None:
         assert getattr(module, last(old)) is getattr(module, new)
 
 
-def test_renamed_what_if_works_with_a_warning(tmp_path: Path) -> None:
+def test_renamed_what_if_key_works_with_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     path.write_text(scenario_texts.STAR + '[training]\nmodel = "resnet50"\nbatch_size = 8\ncompute = {rate = 300.0}\n')
     with expect("--what-if", "form", "strategy"):

@@ -173,7 +173,7 @@ def test_number_of_hosts_is_read_from_the_nccl_communicator_line(tmp_path: Path)
         ringlab.describe([of_old_nccl], keys=['gpu="H100 SXM"'])
 
 
-def test_missing_gpu_is_reported_with_the_option(tmp_path: Path) -> None:
+def test_describe_without_a_gpu_name_suggests_an_option(tmp_path: Path) -> None:
     topo = write(tmp_path, "topo.txt", workstation_matrix())
     with pytest.raises(InputError, match="no file names the GPU; pass for example --set"):
         ringlab.describe([topo])

@@ -57,7 +57,7 @@ def test_fewer_channels_or_threads_take_longer(line, collective):
     assert seconds(line, collective, threads=64, algo="ring") > 1.5 * seconds(line, collective, algo="ring")
 
 
-def test_small_buffer_limits_bandwidth_between_hosts():
+def test_small_nccl_buffsize_limits_bandwidth_between_hosts():
     plain, small = (seconds(H100_HOSTS, "all_gather", buffer_bytes=size)[0] for size in (None, 2**16))
     comm = communicator(H100_HOSTS, buffer_bytes=2**16)
     window = 16 * 2**16 / (2 * between_hop(comm, "simple", VALUES) * 1000)  # GB/s of sixteen channels
@@ -85,7 +85,7 @@ def test_threshold_chooses_the_protocol_before_nccl_2_5():
         ({"proto": "LL256"}, "NCCL has no 'll256'"),
     ],
 )
-def test_invalid_settings_are_rejected(wrong, accepted):
+def test_invalid_nccl_settings_are_rejected(wrong, accepted):
     with pytest.raises(InputError, match=accepted):
         NcclSettings(**wrong)
 

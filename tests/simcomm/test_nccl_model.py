@@ -180,7 +180,7 @@ def test_gpus_behind_a_switch_without_p2p_share_its_uplink():
         ("two", (0, 0, 0, 0, 2, 4)),
     ],
 )
-def test_p2p_reaches_as_far_as_its_level(layout: str, reaches: tuple[int, ...]):
+def test_p2p_level_limits_the_distance_of_p2p_between_gpus(layout: str, reaches: tuple[int, ...]):
     line = {"nodes": 1, "gpus": 4, "gpu": "A100 PCIe", "layout": layout}
     for level, expected in zip(LEVELS, reaches, strict=True):
         hops = make_communicator(describe_system("mine", line), NcclSettings(p2p_level=level)).hops

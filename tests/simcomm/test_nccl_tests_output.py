@@ -46,7 +46,7 @@ def skipped(folder: Path, text: str, collective: str | None = None) -> list[str]
     return [reason.removeprefix(str(path)) for reason in reasons]
 
 
-def test_table_has_rows_ranks_hosts_and_version(tmp_path: Path):
+def test_nccl_tests_output_is_read_with_ranks_hosts_and_version(tmp_path: Path):
     run = read(tmp_path, table(MEASURED, hosts=2, gpus=4, per_process=4))
     assert (run.ranks, run.hosts, run.gpus, run.processes) == (8, 2, 4, 2)
     assert (run.gpu_name, run.version) == ("NVIDIA A100-SXM4-80GB", (2, 28))

@@ -186,7 +186,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_policies_reject_invalid_routes_and_arguments(message: str):
+def test_routing_policies_reject_invalid_routes_and_arguments(message: str):
     with pytest.raises(InputError, match=re.escape(message.strip())):
         WRONG[message]()
 

@@ -103,7 +103,7 @@ def test_tcp_piece_size_has_no_effect_within_a_host():
     assert inside[0] == inside[1]
 
 
-def test_notification_queues_behind_data():
+def test_receive_ready_notification_queues_behind_data():
     """Rank 1 posts its receive after its send has started, so rank 0 is notified when all data has arrived."""
     there_and_back = [[(recv(1, 0),), (send(1, 0),)], [(send(0, 0),), (recv(0, 0),)]]
     first, second = times(there_and_back, star(2, replace(OFF, receive_ready=True, send_buffer=1e9)))
@@ -323,7 +323,7 @@ def crowds(*waking: float, step: float = 70e-6) -> list[CrowdRound]:
     return [CrowdRound(ranks, ranks * 2 * step / 2, ranks * 2 * step / 2, ranks * each / 2) for ranks, each in rounds]
 
 
-def test_sleeping_ranks_start_in_equal_time():
+def test_fitted_start_time_is_equal_for_any_number_of_idle_ranks():
     asleep = replace(PAIR, crowds=crowds(500e-6))
     starts = [fit_terms(asleep, ranks).start for ranks in (2, 4, 6, 8, 16, None)]
     assert fit_terms(replace(PAIR, crowds=crowds(1e-6))).start == starts[0] < 500e-6
@@ -333,7 +333,7 @@ def test_sleeping_ranks_start_in_equal_time():
     assert fit_terms(many) == fit_terms(replace(many, crowds=[sleeping]))
 
 
-def test_fitted_cpu_time_of_a_message_is_at_most_a_step():
+def test_fitted_cpu_time_of_a_message_is_at_most_its_step_time():
     terms = fit_terms(replace(PAIR, crowds=[replace(crowd, further=3 * crowd.step) for crowd in PAIR.crowds]))
     assert (terms.post_cpu + terms.arrival_cpu, terms.wake_cpu) == (pytest.approx(95e-6), 0.0)
 

@@ -27,7 +27,7 @@ def test_known_failures_are_at_most_a_tenth_and_have_reasons() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PASSED if name not in FAILED])
-def test_torch_test_passes(host: VirtualHost, name: str) -> None:
+def test_torch_test_passes_on_virtual_ranks(host: VirtualHost, name: str) -> None:
     assert run_virtually(host, name) == "passed"
 
 

@@ -162,7 +162,7 @@ def test_torch_in_any_folder_counts_as_library(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("file", ["exercise_tests.py", "queues.py"])
-def test_runs_pytest_files(file: str, virtual: VirtualRuns) -> None:
+def test_virtual_runs_pytest_files(file: str, virtual: VirtualRuns) -> None:
     arguments = ("-q", "-p", "no:cacheprovider", str(PROGRAMS / file))
     options = VirtualOptions(UserProgram("pytest", arguments, True), 0, star(8))
     output: list[str] = []
@@ -222,7 +222,7 @@ def test_fake_run_rejects_measured_compute_and_unknown_ranks() -> None:
         VirtualOptions(UserProgram("x.py"), 4, star(4), fake=True, only=(0, 4))
 
 
-def test_rejects_file_with_syntax_error(virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_program_with_syntax_error_is_rejected(virtual: VirtualRuns, tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("def (:\n")
     with pytest.raises(InputError, match=r"broken\.py: not a Python program"):

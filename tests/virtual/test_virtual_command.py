@@ -74,7 +74,7 @@ def test_finding_is_printed_when_files_cannot_be_written(ringlab: Ringlab, tmp_p
         ("os._exit(5)", "ended with status 5"),
     ],
 )
-def test_exit_of_the_process_is_reported(fault: str, message: str, ringlab: Ringlab, tmp_path: Path) -> None:
+def test_death_of_the_program_is_reported(fault: str, message: str, ringlab: Ringlab, tmp_path: Path) -> None:
     (tmp_path / "ends.py").write_text(f"import os\n{fault}\n")
     done = ringlab("virtual", "--ranks", 2, tmp_path / "ends.py")
     assert (done.status, done.err) == (1, f"ringlab: the process of ends.py {message}\n")
@@ -92,7 +92,7 @@ def test_full_disk_is_reported_with_any_finding(ringlab: Ringlab, tmp_path: Path
     assert f"{error}: [Errno 27] File too large" in done.err
 
 
-def test_exit_of_the_server_is_reported(tmp_path: Path) -> None:
+def test_exit_of_the_virtual_server_is_reported_with_its_signal(tmp_path: Path) -> None:
     (tmp_path / "kills.py").write_text("import os\nos.kill(os.getppid(), 9)\nwhile True: pass\n")
     options = VirtualOptions(UserProgram(str(tmp_path / "kills.py"), ()), 2, star(2))
     with VirtualHost() as host, pytest.raises(RunFailed, match=r"the server .* was ended by SIGKILL; run again"):
@@ -163,7 +163,7 @@ def test_virtual_can_be_called_from_python() -> None:
     assert "".join(lines).count("True") == 4
 
 
-def test_warns_when_each_rank_spawns_ranks(ringlab: Ringlab) -> None:
+def test_virtual_warns_when_each_rank_spawns_ranks(ringlab: Ringlab) -> None:
     program = PROGRAMS / "right" / "spawn_argparse.py"
     twice, once = (ringlab("virtual", "--ranks", ranks, program) for ranks in (2, 0))
     assert "warning: each rank started the program's ranks" in twice.out and "--ranks 0" in twice.out

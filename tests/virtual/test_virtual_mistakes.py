@@ -56,7 +56,7 @@ def test_rejected_program_is_reported_with_reason_and_line(virtual: VirtualRuns,
 
 
 @pytest.mark.parametrize("name", sample(WRONG, every=8))
-def test_fixed_program_has_no_findings(virtual: VirtualRuns, name: str, tmp_path: Path) -> None:
+def test_corrected_program_has_no_findings(virtual: VirtualRuns, name: str, tmp_path: Path) -> None:
     ran = run(virtual, WRONG[name], tmp_path, is_fixed=True)
     assert [finding.text for finding in ran.outcome.findings] == []
 
@@ -69,7 +69,7 @@ def test_fixed_program_has_no_findings(virtual: VirtualRuns, name: str, tmp_path
         if program.ranks and "gpu" not in program.options  # it can run on gloo, and does not start its ranks itself
     ],
 )
-def test_fixed_program_runs_on_gloo(name: str, tmp_path: Path) -> None:
+def test_corrected_program_runs_on_gloo(name: str, tmp_path: Path) -> None:
     program = WRONG[name]
     local_ranks, path = program.options.get("per_node", program.ranks), program.write(tmp_path, is_fixed=True)
     done = run_ranks(program.ranks, tmp_path, ON_REAL_RANKS, local_ranks, path)

@@ -11,7 +11,7 @@ from collectives.errors import InputError
 PROGRAMS = Path(__file__).parent / "virtual_programs"
 
 
-def test_gloo_refusals_match_real_gloo(virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_virtual_gloo_rejects_the_same_calls_as_real_gloo(virtual: VirtualRuns, tmp_path: Path) -> None:
     ran = virtual(PROGRAMS / "refusals.py", 2)
     lines = sorted(line for rank in range(2) for line in ran.lines(rank))
     on_gloo = [line for _, out, _ in run_ranks(2, tmp_path, PROGRAMS / "refusals.py") for line in out.splitlines()]

@@ -73,7 +73,7 @@ def check_runs(player: Player, runs: list[PlayedRun]) -> None:
         assert start["complete"] < start["wanted"], run.name
 
 
-def test_algorithms_play_until_buffers_are_complete(browser: Browser, star: Any) -> None:
+def test_player_plays_algorithms_until_buffers_are_complete(browser: Browser, star: Any) -> None:
     path, runs = star
     with Player(browser, path) as player:
         check_runs(player, runs)
@@ -81,7 +81,7 @@ def test_algorithms_play_until_buffers_are_complete(browser: Browser, star: Any)
         assert not any(value >= 1 << 30 for value in player.ask(BUFFERS, [1, 0.0]))
 
 
-def test_player_compares_measured_with_predicted(browser: Browser, folder: Path) -> None:
+def test_player_compares_measured_with_predicted_runs(browser: Browser, folder: Path) -> None:
     call = make_call(find_algorithm("all_reduce/ring"), 2, 1 << 20)
     measured = realcomm.run(call, simcomm.this_machine(2), timeout=120.0, repetitions=1, warmup=0)
     predicted = simcomm.run("all_reduce/ring", simcomm.star(2, "10 Gbit/s", "5 us"), 1 << 20)
@@ -252,7 +252,7 @@ def test_failed_rank_is_crossed_out(browser: Browser, folder: Path) -> None:
         assert "Rank 3 fails at 4 ms.Rank 2 waits from " in player.text("story")
 
 
-def test_training_shows_phases_and_buckets(browser: Browser, folder: Path) -> None:
+def test_player_shows_phases_and_buckets_of_a_training(browser: Browser, folder: Path) -> None:
     with Player(browser, page_of(folder, "training", player_pages.training()), "#t=0.4") as player:
         assert player.text("caption").startswith("Backward and bucket 0. ")
         player.page.mouse.move(500, 540)

@@ -53,7 +53,7 @@ PROGRAMS = [name for name in library() if not name.startswith("barrier/")]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_buffers_of_all_algorithms_end_complete(name):
+def test_player_buffers_of_all_algorithms_end_complete(name):
     trace = simcomm.run(name, simcomm.star(8, "10 Gbit/s", "5 us"), 1 << 16)
     messages = trace.messages
     buffers = follow_buffers(trace)
@@ -205,7 +205,7 @@ def test_player_shows_each_algorithm_and_a_run_without_faults(tmp_path):
     assert slow.trace.elapsed > 4 * quiet.trace.elapsed
 
 
-def test_page_is_small_and_has_a_strict_policy():
+def test_player_page_is_small_and_has_a_strict_content_policy():
     text = page.render_player("Title", player_pages.star(("ring",), 1 << 10))
     script, style, body = page.read_sources()
     assert sum(len(part.encode()) for part in (script, style, body)) < 64 * 1024
@@ -220,7 +220,7 @@ def test_page_is_small_and_has_a_strict_policy():
     assert not re.search(r"""https?://|style=["']|\ssrc=|@import|url\(""", text)
 
 
-def test_page_data_is_escaped_json():
+def test_player_page_data_is_escaped_json():
     text = page.render_player(player_pages.EVIL, player_pages.hostile())
     assert text.count("</script>") == 2
     [data] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)

@@ -62,7 +62,7 @@ def test_waterfall_without_training_shows_largest_collectives() -> None:
     assert subtitle.startswith("all_reduce of 8 MiB")
 
 
-def test_curve_omits_world_sizes_too_large_to_simulate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scaling_curve_omits_world_sizes_too_large_to_simulate(monkeypatch: pytest.MonkeyPatch) -> None:
     notes = list[str]()
 
     def simulate_few(model, work, most=4, **options):
@@ -182,7 +182,7 @@ def test_plot_draws_a_trace_from_a_file(tmp_path: Path) -> None:
         ringlab.plot(tmp_path / "ring.trace.json", "step", tmp_path / "step.png")
 
 
-def test_too_many_bars_are_rejected() -> None:
+def test_waterfall_with_too_many_bars_is_rejected() -> None:
     with pytest.raises(InputError, match="a waterfall needs 1 to 40 bars, not 41"):
         waterfall_figure("", "", [Bar("here", "ring", {"sync": 1.0}, 1.0)] * 41)
 
