@@ -52,7 +52,7 @@ class ThisMachine(Cluster):
         return replace(self, graph=graph, transport=calibration.transport(goodput=1.0))
 
     def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
-        """Accept every backend, because all ranks are processes on this machine."""
+        """Do nothing, because all ranks are processes on this machine, where every backend can be measured."""
 
     def warn_of_run(self, backend: str) -> str:
         return ""

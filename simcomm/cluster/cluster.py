@@ -60,7 +60,7 @@ class Cluster:
 
     @property
     def local_ranks(self) -> int:
-        """The number of ranks that run on the same machine."""
+        """The number of ranks that share the CPU cores of one machine."""
         return 1
 
     @property
@@ -74,7 +74,7 @@ class Cluster:
 
     @property
     def calibration_ranks(self) -> int:
-        """The number of ranks of the calibration on this machine that predictions for the cluster use."""
+        """The number of ranks with which this machine must be calibrated to predict the cluster."""
         return BORROWED_RANKS
 
     def calibrated_by(self, calibration: Calibration) -> "Cluster":

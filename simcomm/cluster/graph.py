@@ -139,7 +139,7 @@ def list_nodes(graph: "nx.DiGraph[str]") -> str:
 
 
 class LinkBudget:
-    """Counts the links of several networks against the memory limit, each network once."""
+    """A counter of the links in several networks, with the memory limit as its maximum. Each network counts once."""
 
     def __init__(self) -> None:
         self.links = 0

@@ -80,7 +80,7 @@ def _rail_count(machine: Machine) -> int:
 
 
 def _part_of(index: int, count: int, parts: int) -> int:
-    """Return the part that contains item ``index`` if ``count`` items are spread evenly over ``parts`` parts."""
+    """Return the index of the part with item ``index`` if ``count`` items are spread evenly over ``parts`` parts."""
     return index * parts // count
 
 
@@ -136,9 +136,10 @@ def add_nvlink_pairs(graph: "nx.DiGraph[str]", name: str, gpus: Sequence[str], l
 
 
 def add_cube_mesh(graph: "nx.DiGraph[str]", name: str, gpus: Sequence[str], brick: LinkSpec, bricks: int = 6) -> None:
-    """Link eight GPUs as a hybrid cube mesh, or four GPUs as one half of it. ``bricks`` is the NVLinks of a GPU.
+    """Link eight GPUs as a hybrid cube mesh, or four GPUs as one half of it.
 
-    A P100 has 4, a V100 has 6. Raise InputError for another number of GPUs or links.
+    ``bricks`` is the number of NVLinks per GPU: 4 for P100, 6 for V100. Raise InputError for another number of GPUs or
+    links.
     """
     if len(gpus) not in (4, 8) or bricks not in (4, 6):
         raise InputError(

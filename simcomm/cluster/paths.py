@@ -76,7 +76,7 @@ class ShortestPaths:
 
     @cached_property
     def link(self) -> dict[tuple[str, str], int]:
-        """The number of each link."""
+        """The number of each link, by its two nodes."""
         return {edge: index for index, edge in enumerate(self.edges)}
 
     @cached_property

@@ -66,7 +66,7 @@ class NcclCluster(Cluster):
         return replace(cluster, not_modeled=self.not_modeled)
 
     def on_first(self, world_size: int) -> "NcclCluster":
-        """Return a cluster of ``world_size`` GPUs, the same number per host. Raise InputError if that is impossible."""
+        """Return a cluster of ``world_size`` GPUs. Raise InputError unless they can be divided equally among hosts."""
         super().on_first(world_size)
         if world_size == self.world_size:
             return self

@@ -6,12 +6,12 @@ The driver, the settings and NCCL's own default decide how far P2P over PCIe rea
 ``ncclTopoCheckP2p`` in ``src/graph/paths.cc`` of NVIDIA/nccl (before 2.6 ``p2pCanConnect`` in
 ``src/transport/p2p.cc``). NCCL's default depends on the version and on the CPU vendor:
 
-* Before 2.6: within a CPU ("do not use P2P across root complexes by default"). * From 2.6 to 2.22: everywhere
-(``SYS``), except through CPUs of Intel and ARM. With Intel CPUs, the limit is one CPU in 2.8 (a maintainer in issue
-428, December 2020), and PCIe switches (``PXB``) in 2.12. The model assumes that this changed in 2.9. With ARM CPUs, the
-limit is always PCIe switches. * From 2.23 on: behind PCIe switches, and on AMD CPUs everywhere for at most two GPUs.
-Pull request 1331 requested this; pytorch's pull request 142179 cites the reason: "significant performance degradation"
-with more GPUs.
+* Before 2.6: within a CPU ("do not use P2P across root complexes by default").
+* From 2.6 to 2.22: everywhere (``SYS``), except through CPUs of Intel and ARM. With Intel CPUs, the limit is one CPU in
+  2.8 (a maintainer in issue 428, December 2020), and PCIe switches (``PXB``) in 2.12. The model assumes that this
+  changed in 2.9. With ARM CPUs, the limit is always PCIe switches.
+* From 2.23 on: behind PCIe switches, and on AMD CPUs everywhere for at most two GPUs. Pull request 1331 requested
+  this; pytorch's pull request 142179 cites the reason: "significant performance degradation" with more GPUs.
 
 RCCL reverted the last change (ROCm/rccl pull request 1670), so AMD GPUs keep the previous rule.
 """

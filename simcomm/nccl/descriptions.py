@@ -170,7 +170,7 @@ class System:
     def part(self, nodes: int, gpus: int) -> "System":
         """Return the system of a group with ``gpus`` ranks on each of ``nodes`` hosts.
 
-        The group gets its share of the NICs and of the NVLink domain, because the other GPUs' groups use the rest.
+        The group gets a proportional share of the NVLink domain and, if it spans several hosts, of the NICs.
 
         >>> part = describe_preset("dgx-h100", 4, 8).part(nodes=4, gpus=1)
         >>> part.nodes, part.gpus, part.domain

@@ -28,7 +28,8 @@ class NcclRelease(NamedTuple):
     year: float = 0.0
 
     def number(self) -> tuple[int, int]:
-        """Return the version, or the newest version at the time ``year``. A whole number means shortly before mid-year.
+        """Return the version, or the newest version at the time ``year``. Whole years stand for shortly before
+        mid-year.
 
         >>> NcclRelease(year=2023).number()
         (2, 18)

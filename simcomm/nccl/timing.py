@@ -101,9 +101,9 @@ def _ll_bandwidth(within: float, across: float, values: Parameters) -> float:
 def tree_gain(comm: Communicator, share: float) -> float:
     """Return the factor, at least 1, by which a tree's busbw between nodes can exceed the rate of the NICs.
 
-    A tree reaches only ``share`` of its limit. For a buffer of S bytes, the edges of a double binary tree over N nodes
-    carry (N-1) S up and as much down, so a NIC sends 2 S (N-1)/N. A ring over n ranks sends 2 S (n-1)/n. NCCL uses the
-    difference from 2.10 on.
+    For a buffer of S bytes, a NIC sends 2 S (n-1)/n in a ring over n ranks. The edges of a double binary tree over N
+    nodes carry (N-1) S up and as much down, so a NIC sends only 2 S (N-1)/N. Trees reach a ``share`` of the ratio. NCCL
+    uses the difference from 2.10 on.
     """
     if comm.nodes == 1 or comm.version < (2, 10):
         return 1.0
@@ -249,7 +249,7 @@ def nic_share(comm: Communicator, collective: str) -> float:
     """Return the load on a node's busiest NIC in one direction, as a share of the buffer.
 
     In send_recv, each rank sends the buffer to the next rank, so one GPU per node sends to another node. In gather and
-    scatter, the root's NICs carry the parts of all other nodes.
+    scatter, the root's NICs carry the data of all other nodes.
     """
     if comm.network is None:
         return 0.0

@@ -24,7 +24,7 @@ FEW_RANKS = 8  # ranks up to which ``simcomm.run`` simulates, and chooses the en
 
 @dataclass(frozen=True)
 class Estimator:
-    """Estimates the time of any algorithm for one call on one cluster.
+    """An estimator of the time of any algorithm, for one collective call on one cluster.
 
     All methods raise Undefined if an algorithm is not defined for this number of ranks.
     """
@@ -37,7 +37,7 @@ class Estimator:
 
     @classmethod
     def of(cls, simulator: MessageSimulator, call: CollectiveCall) -> "Estimator":
-        """Return an estimator for a call. It makes the computations that all algorithms share, once."""
+        """Return an estimator for a call, after computing the results that all algorithms share."""
         star, faster = simulator.star_costs(call.nbytes)
         if star is not None:
             simulator = replace(simulator, cluster=without_idle_hosts(simulator.cluster))

@@ -102,7 +102,7 @@ def _local_seconds(calibration: Calibration, nbytes: int) -> float:
 
 
 class _MaxPlusClock:
-    """Computes when the ranks complete their steps, which must be processed in dependency order."""
+    """A clock that computes when the ranks complete their steps, which must be processed in dependency order."""
 
     def __init__(
         self,
@@ -294,7 +294,7 @@ def overlap(backward_s: float, ready: Sequence[float], seconds: Sequence[float],
 
 
 class OverlapCalibration(NamedTuple):
-    """The calibration for training steps that communicate gradients during backward, and how to use it."""
+    """A calibration of training steps that communicate gradients during backward, and whether it is required."""
 
     calibration: Calibration | None
     ranks: int  # concurrent processes in which compute was measured

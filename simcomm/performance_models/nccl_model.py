@@ -62,7 +62,7 @@ class NcclModel(NetworkModel):
         )
 
     def check_sync(self, training: Training) -> None:
-        """Do nothing, because this cluster supports every gradient sync. Other models raise InputError for NCCL's."""
+        """Do nothing, because this cluster supports every gradient sync, including NCCL's."""
 
     def carried(self, workload: CollectiveCall | Training) -> Carrier | None:
         algorithm = workload.algorithm if isinstance(workload, CollectiveCall) else workload.gradient_sync
@@ -109,7 +109,7 @@ def _is_own(algorithm: Algorithm | None) -> bool:
 
 
 def describe_choice(prediction: NcclPrediction) -> str:
-    """Return text such as ``tree/ll x2`` (algorithm, protocol, channels), or the algorithm if it is the only one."""
+    """Return text such as ``tree/ll x2`` (algorithm, protocol, channels), or ``pairs`` or ``mpi`` without a choice."""
     return (
         f"{prediction.algorithm}/{prediction.protocol} x{prediction.channels}"
         if prediction.candidates

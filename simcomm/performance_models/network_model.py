@@ -88,7 +88,7 @@ def _check_tcp_engine(engine: str | None) -> None:
 
 
 class NetworkModel(PerformanceModel):
-    """The model of a described network. It simulates messages on shared links, over TCP if the transport says so."""
+    """A model that simulates messages on shared links, over TCP if the transport has TCP parameters."""
 
     @cached_property
     def simulator(self) -> MessageSimulator:

@@ -21,7 +21,7 @@ def check_engine(engine: str | None) -> None:
 class SimulationOptions:
     """Options of ``simcomm.run``, which documents each of them.
 
-    Raise InputError for an unknown engine, or unless ``record`` is a bool.
+    Raise InputError if the engine is unknown or ``record`` is not a bool.
     """
 
     engine: str | None = None

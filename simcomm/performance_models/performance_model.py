@@ -22,9 +22,9 @@ from simcomm.performance_models.options import TIMES_ONLY, SimulationOptions
 
 
 class Alternatives(NamedTuple):
-    """Calibrations that replace the usual one. Each of ``parts`` is a fold, which uses a part of the rounds.
+    """Alternative calibrations, to estimate uncertainty. Each of ``parts`` uses only some of the measured rounds.
 
-    ``slower`` has slower cores. It is None unless only the speed of cores drifts.
+    ``slower`` assumes slower cores. It is None unless only the speed of cores drifts.
     """
 
     parts: tuple[Calibration, ...]
@@ -41,7 +41,7 @@ class Carrier(NamedTuple):
 
 @dataclass(frozen=True)
 class PerformanceModel(ABC):
-    """Predicts the time of collectives and training steps on a cluster."""
+    """A model that predicts the time of collectives and training steps on a cluster."""
 
     steps: ClassVar[int] = 3  # simulated training steps, all alike
     warm_up: ClassVar[int] = 0  # number of these steps that are not counted

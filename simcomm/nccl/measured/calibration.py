@@ -1,8 +1,8 @@
 """Save measurements of a system, and adapt predictions for the system to them.
 
-The record contains the description and the measured rows, so an improved model can also use old calibrations. Every
-prediction for the same hardware uses the record, for any NCCL version, environment variables and number of processes. A
-record does not expire; delete its file to stop using it.
+A calibration contains the system description and the measured rows, so it can also be used after the model changes.
+Every prediction for the same hardware uses it, for any NCCL version, environment variables and number of processes. It
+does not expire; delete its file to stop using it.
 """
 
 import hashlib
@@ -197,12 +197,12 @@ class NcclCalibration:
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def adapted(self) -> Adapted:
-        """Return the model, adapted to the rows. Raise InputError if the record has an invalid system description."""
+        """Return the model, adapted to the measured rows. Raise InputError if the system description is invalid."""
         rows = [MeasuredRow(collective, nbytes, seconds, None, None) for collective, nbytes, seconds in self.rows]
         return adapt(describe_system("calibrated", self.system), rows)
 
     def write(self, path: Path) -> None:
-        """Write the record to a JSON file, atomically."""
+        """Write the calibration to a JSON file, atomically."""
         write_record(path, self, indent=1)
 
 

@@ -50,9 +50,7 @@ WORDS = {*ELEMENT_BYTES, "sum", "prod", "min", "max", "avg", "mulsum", "all", "n
 
 
 class Column(NamedTuple):
-    """A column of a table. ``side`` is 0 for out-of-place and 1 for in-place results. ``scale`` converts to us or
-    bytes.
-    """
+    """A table column. ``side``: 0 for out-of-place, 1 for in-place results. ``scale``: factor to us or bytes."""
 
     quantity: str  # "": unknown
     side: int = 0
@@ -121,7 +119,7 @@ def split_cells(text: str, separator: str) -> list[str]:
 
 
 def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedRow:
-    """Parse a line of an nccl-tests table as a row. If it is cut off, the row has only the complete side.
+    """Parse a line of an nccl-tests table as a row. A row that is cut off keeps only its complete side.
 
     ``columns`` are those of the header line. Without them, or if they do not fit, the columns of the known versions are
     tried. Raise InputError if the line is not a row.
@@ -259,10 +257,7 @@ def _is_likely(row: PrintedRow) -> bool:
 
 
 def may_be_row(text: str, columns: Columns | None = None) -> bool:
-    """Return whether a line may be a row of a table, perhaps one that is cut off or broken into several lines.
-
-    It may be one if it has as many cells as a header with a separator, several numbers, or only a row's words and
-    numbers.
+    """Return whether a line may be a row of a table, or a part of one that was cut off or broken by a terminal.
 
     >>> may_be_row("33554432 8388608 float sum"), may_be_row("12 errors in step 3"), may_be_row("step 3 of 8 done")
     (True, False, False)
