@@ -181,7 +181,7 @@ def _run(faults: Faults, simulate: Callable[..., Trace], record: bool, number: i
 
 
 def is_median_known(times: Sequence[float]) -> bool:
-    """Return whether the 95 % interval of the median is at most 2 % wide. An infinite time is a run that never ends.
+    """Return whether the 95 % interval of the median is at most 2 % wide. Runs that never end count as infinite.
 
     >>> is_median_known([1.0] * 20), is_median_known([1.0, 2.0] * 10)
     (True, False)

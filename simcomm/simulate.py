@@ -35,13 +35,12 @@ def run(
 ) -> Trace:
     """Simulate one collective, on ``nbytes`` bytes per rank or on the data in ``buffers``, which is updated in place.
 
-    ``nbytes`` may be text such as "1 MiB". Defaults: float32 elements, operator sum, root 0. A CollectiveCall as
-    ``algorithm`` already contains size, dtype, operator and root. ``buffers`` has one 1-D array per rank, of equal
-    length and type, each with its own memory. Default of ``calibration``: the cached calibration, if the transport
-    needs one.
+    ``nbytes`` may be text such as "1 MiB". Defaults: float32 elements, operator sum, root 0. If ``algorithm`` is a
+    CollectiveCall, it already contains size, dtype, operator and root. ``buffers`` has one 1-D array per rank, of equal
+    length and type, each with its own memory. If the transport needs a calibration, the default is the cached one.
 
     ``engine`` is "simpy" or "compiled"; only "simpy" supports ``buffers``. The default depends on the number of
-    messages. On this machine, the prediction uses measured message classes unless you set an engine or a fault. With
+    messages. For ``this_machine``, times come from calibrated message classes unless you set an engine or faults. With
     ``record=False``, the trace has times only, which takes far less memory. Under ``faults``, a run may never end: see
     ``Trace.is_complete``.
 

@@ -52,7 +52,7 @@ class Jitter:
         return np.asarray(self.mean * (2 * shares if self.distribution == "uniform" else -np.log1p(-shares)))
 
     def draw(self, seed: int, *name: Any) -> npt.NDArray[np.float64]:
-        """Return the random delay of each name, which is a sequence of integers; arrays stand for many names.
+        """Return the random delay for a name, a sequence of integers. Pass arrays of integers for many names.
 
         Each delay is a hash of seed and name, so it depends neither on the engine nor on the order of events.
         """
@@ -108,7 +108,7 @@ class LinkFault:
 
 
 class BandwidthChange(NamedTuple):
-    """The fraction of its bandwidth that a link keeps from ``time`` on."""
+    """A change of a link's bandwidth. From ``time`` on, the link keeps the fraction ``share`` of it."""
 
     time: float
     link: Link
@@ -152,7 +152,7 @@ class Faults:
 
     @property
     def runs(self) -> int:
-        """Number of runs to simulate: 1 unless delays are random."""
+        """The number of runs to simulate, which is 1 unless delays are random."""
         return self.repetitions if self.is_random else 1
 
     @property
@@ -182,7 +182,7 @@ class Faults:
     def link_shares(self) -> dict[Link, float]:
         """Return the bandwidth share of each degraded link: the smallest one if several faults affect the link.
 
-        Valid only if no link changes during the run.
+        Call this method only if no link changes during the run.
         """
         shares: dict[Link, float] = {}
         for fault in self.links:

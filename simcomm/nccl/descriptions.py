@@ -184,7 +184,7 @@ class System:
 
     @property
     def nccl_nodes(self) -> int:
-        """Number of nodes in NCCL's sense: hosts, or NVLink domains of several hosts."""
+        """The number of nodes in NCCL's sense: hosts, or NVLink domains of several hosts."""
         return ceil(self.ranks / max(self.gpus, self.domain if self.link == "nvswitch" else 1))
 
     @property

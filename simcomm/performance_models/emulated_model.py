@@ -33,7 +33,7 @@ class EmulatedModel(NetworkModel):
         return self.calibration is not None and bool(self.calibration.overlap)
 
     def alternatives(self) -> Alternatives:
-        """Return the calibration's folds, each of which uses some of its rounds, and a calibration with slower cores."""
+        """Return the calibration's folds, which use only some of its rounds, and a calibration with slower cores."""
         if self.calibration is None or not self.calibration.parts:
             return Alternatives((), None)
         return Alternatives(tuple(self.calibration.parts), self.calibration.with_slower_cores(SLOWER))

@@ -43,7 +43,7 @@ class CollectiveTiming(NamedTuple):
 
     @property
     def elapsed(self) -> float:
-        """Completion time of the last rank in seconds."""
+        """The time at which the last rank completes the collective, in seconds."""
         return max(self.finished, default=0.0)
 
 

@@ -50,7 +50,7 @@ class Location(NamedTuple):
 
 
 class Half:
-    """A posted send or receive. ``done`` fires when its message has arrived."""
+    """A posted send or receive. ``done`` is an event that fires when its message has arrived."""
 
     __slots__ = ("data", "done", "location", "op", "posted")
 

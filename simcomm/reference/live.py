@@ -72,7 +72,7 @@ class LiveSimulation(Simulation):
 
     @property
     def now(self) -> float:
-        """Seconds since the start of the run."""
+        """The simulated time in seconds since the start of the run."""
         return float(self.env.now)
 
     def at(self, time: float, act: Act) -> None:

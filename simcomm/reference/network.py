@@ -39,7 +39,7 @@ class Flow:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the last byte arrives at the current rate; infinity if the rate is 0."""
+        """The seconds until the last byte arrives at the current rate, or infinity if the rate is 0."""
         if self.rate == inf:
             return 0.0
         return self.left / self.rate if self.rate > 0 else inf

@@ -1,4 +1,4 @@
-"""Admit flows that arrive at their links, alone or in a group."""
+"""Start flows that have reached their links, alone or as members of a group."""
 
 import numpy as np
 

@@ -38,7 +38,7 @@ def mark_route_dirty(w: World, route: int) -> None:
 
 @inline
 def mark_stale(w: World, link: int) -> None:
-    """Mark that the time at which a link's group finishes its first flow must be updated at this instant."""
+    """Queue a link for an update of the time at which the next flow of its group finishes."""
     if w.links[link].is_stale == 0:
         w.links[link].is_stale = 1
         w.links[w.sizes[STALE]].stale = link
@@ -128,7 +128,7 @@ def leave_group(w: World, flow: int, now: float) -> float:
 
 @separate
 def remove_member(w: World, flow: int) -> None:
-    """Remove a flow, which has already left the heap, from the counts of its group and of its route's other links."""
+    """Decrease the counts of a flow's group and of its route's other links, after the flow has left the heap."""
     route, hop = w.flows[flow].route, w.flows[flow].hop
     first, hops = w.routes[route].first_hop, w.routes[route].hops
     link = np.int64(w.hop_link[first + hop])

@@ -190,7 +190,7 @@ NODE = np.dtype([("instant", "i4"), ("after", "i4"), ("before", "i4"), ("first",
 
 
 class Calendar(NamedTuple):
-    """The events of a simulation: nodes that wait, and the instants for which they wait. Both have as many records."""
+    """The nodes that wait for an event, and the instants for which they wait. Each node has one instant record."""
 
     nodes: Records  # NODE: each node's instant and neighbors there, each instant's first node, and free instants
     instants: Records  # a heap, by seconds
@@ -206,7 +206,7 @@ def new_calendar(nodes: int) -> Calendar:
 
 @inline
 def set_due(calendar: Calendar, node: int, time: float) -> None:
-    """Schedule a node that does not wait yet for ``time``, in seconds."""
+    """Let an idle node wait until ``time``, in seconds."""
     nodes, instants = calendar.nodes, calendar.instants
     slot = (np.float64(time).view(np.int64) * np.int64(-7046029254386353131) >> np.int64(40)) & (RECENT - 1)
     instant = np.int64(calendar.recent[slot])

@@ -107,12 +107,12 @@ class EngineInput:
 
     @property
     def posted(self) -> int:
-        """Number of messages in the schedule, including empty ones."""
+        """The number of messages in the schedule, including empty ones."""
         return self.schedule.messages
 
     @derived_property
     def sent(self) -> int:
-        """Number of messages that are not empty, and therefore sent."""
+        """The number of messages that are not empty, and therefore sent."""
         if isinstance(self.schedule, SymmetricSchedule):
             if self.call.elements >= self.schedule.chunks:
                 return self.posted
@@ -225,7 +225,7 @@ def as_repeated(inputs: EngineInput) -> EngineInput:
 
 
 def busiest_link_seconds(inputs: EngineInput) -> float:
-    """Return a lower bound on the time in seconds: the minimum delay of a message, plus the busiest link's transfers.
+    """Return a lower bound on the time in seconds: the minimum message delay plus the busiest link's transfer time.
 
     For a symmetric schedule, all chunks count as the shortest chunk. Raise TooLarge if there are too many messages.
     """

@@ -43,7 +43,7 @@ def _stage_slowdowns(inputs: EngineInput) -> Floats:
 
 
 def _with_starts(plan: Plan, starts: Floats) -> Plan:
-    """Return the plan with an additional first stage per agent, which ends at the seconds in ``starts`` [agents]."""
+    """Return the plan with an additional first stage per agent, which lasts until ``starts`` [agents], in seconds."""
     stages, agents = len(plan.stages) - 1, len(plan.first_stage)
     later = np.zeros(stages + agents + 1, STAGE)
     later[:stages] = plan.stages[:-1]

@@ -15,7 +15,7 @@ from simcomm.model.faults import Faults
 
 
 class LinkRates:
-    """Computes when messages arrive over routes whose links change their bandwidth during the run.
+    """A calculator of arrival times over routes whose links change their bandwidth during the run.
 
     A route is identified by its sender's rank and the index of the distance to its receiver.
     """

@@ -65,7 +65,7 @@ def is_synchronous(cyclic: SymmetricSchedule) -> bool:
 
 
 class MaxPlusRun:
-    """Computes the end times of all channels. On private links, channels do not affect each other.
+    """A max-plus run, which computes the end times of all channels. On private links, channels are independent.
 
     All links of the routes must be private, and the schedule symmetric and synchronous.
     """
@@ -83,7 +83,7 @@ class MaxPlusRun:
 
 
 class ChannelRun:
-    """Computes one channel of all ranks, step by step. Times are arrays by rank; infinity if the rank never ends."""
+    """A max-plus run of one channel on all ranks. Times are arrays by rank, and infinite if a rank never ends."""
 
     def __init__(self, inputs: EngineInput, channel: int, rates: LinkRates | None) -> None:
         schedule, p = inputs.schedule, inputs.schedule.world_size
@@ -186,7 +186,7 @@ class ChannelRun:
         return through if nbytes.all() else np.where(nbytes > 0, through, -np.inf)
 
     def _stop_failed(self, times: Floats, begins: Bools) -> Floats:
-        """Replace the time by infinity for each rank that would begin an operation after its failure."""
+        """Return ``times``, with infinity for each rank that would begin an operation after its failure."""
         assert self.fails_at is not None
         fails = begins & (times >= self.fails_at) & (times < np.inf)
         self.failed |= fails
@@ -220,7 +220,7 @@ class ChannelRun:
 
 
 class _StepJitter:
-    """Draws message delays in seconds and compute slowdowns, for many rows or steps at once."""
+    """Random message delays in seconds and compute slowdowns, drawn for many rows or steps at once."""
 
     def __init__(self, rows: Rows, schedule: SymmetricSchedule, channel: int, faults: Faults, index: int) -> None:
         p = schedule.world_size

@@ -68,7 +68,7 @@ def _pop(w: TcpWorld) -> int:
 
 @inline
 def _serve_core(w: TcpWorld, seconds: float) -> float:
-    """Occupy the first free core for ``seconds``, and return the end time. Without a limit of cores, start at once."""
+    """Occupy the first free core for ``seconds``, and return the end time. If cores are unlimited, start at once."""
     now, first = w.state[0].now, 0
     if len(w.cores) == 0:
         return now + seconds

@@ -43,7 +43,7 @@ class Phases(NamedTuple):
 
 @dataclass(frozen=True)
 class LocalWork:
-    """A rank's computation, shown as a span. ``channel`` may be a constant such as ``FORWARD``, outside of channels."""
+    """A rank's computation, shown as a span. ``channel`` is a channel or a constant such as ``FORWARD``."""
 
     name: str
     channel: int

@@ -81,7 +81,7 @@ class NcclTestsRun:
 
     @property
     def gpus(self) -> int:
-        """Ranks per host; 0: unknown."""
+        """The number of ranks per host, or 0 if unknown."""
         return self.ranks // self.hosts if self.hosts else 0
 
     @property
@@ -91,7 +91,7 @@ class NcclTestsRun:
 
 
 def collective_of(name: str) -> str:
-    """Return the collective that a program's or a heading's name denotes, or "" if it denotes none.
+    """Return the collective that the name of a program or heading stands for, or "" if there is none.
 
     >>> collective_of("./build/alltoall_perf_mpi"), collective_of("AllReduce"), collective_of("Mine")
     ('all_to_all', 'all_reduce', '')
@@ -102,7 +102,7 @@ def collective_of(name: str) -> str:
 
 
 def check_row(printed: PrintedRow, collective: str, ranks: int) -> MeasuredRow:
-    """Check a printed row, and return its values. ``ranks``: 0 if unknown. Raise InputError for inconsistent values."""
+    """Check a printed row, and return its values. ``ranks`` is 0 if unknown. Raise InputError if values disagree."""
     where, shares, expected = f"{printed.place}: ", "", printed.called_bytes
     if collective in COUNTED_BY_RANK:
         shares, expected = f" for each of {ranks} ranks", expected and ranks * expected
