@@ -1,17 +1,17 @@
 """Bruck's algorithms and the dissemination barrier: ceil(log2 p) steps for any number of ranks.
 
-**Steps.** The steps have the distances d = 1, 2, 4, ... *All_gather*: a rank sends its d chunks to the rank d behind it
-and receives as many from the rank d ahead, so the number of its chunks doubles. The last step sends only the missing
-chunks. *All_to_all*: a rank sends to the rank d ahead. A chunk whose destination is j ranks ahead travels in the steps
-of j's set bits; for j = 5 = 1 + 4, it travels 1 rank, then 4. *Barrier*: a rank sends a token to the rank d ahead.
+**Steps.** The ranks communicate at distance 1, then 2, 4, and so on. *All_gather*: at distance d, a rank sends its d
+chunks to the rank d behind it and receives d other chunks from the rank d ahead. The last step sends only the missing
+chunks. *All_to_all*: a rank sends to the rank d ahead. A chunk for the rank that is j ranks ahead travels in the steps
+whose distances add up to j: for j = 5, it travels 1 rank, then 4. *Barrier*: a rank sends a token to the rank d ahead.
 
-**Why it is correct.** After the step of distance d, each rank has the data of 2 d consecutive ranks, counted modulo p.
-For all_to_all, the sum of the set bits of j is j.
+**Why it is correct.** After the step at distance d, each rank has the data of 2 d consecutive ranks, counted modulo p.
+In an all_to_all, every j is the sum of the powers of two that are its set bits.
 
 **Source.** Bruck, Ho, Kipnis, Upfal, Weathersby (1997); Thakur, Rabenseifner, Gropp (2005).
 
 **When to choose it.** All_gather: for short messages, and if p is not a power of two. All_to_all: for short messages
-only, as each chunk travels up to log2 p times.
+only, because a chunk can travel through ceil(log2 p) ranks.
 """
 
 from collectives.algorithms.tree import consecutive_runs, doublings
@@ -21,10 +21,10 @@ from collectives.step import Program, copy, recv, recv_reduce, send
 
 @algorithm("barrier", name="dissemination", chunks=1)
 def dissemination_barrier(rank: int, world_size: int) -> Program:
-    """Wait until all ranks have entered, in ceil(log2 p) steps, the lower bound. Every rank sends one token per step.
+    """Wait until all ranks have entered, in ceil(log2 p) steps, the minimum. Every rank sends one token per step.
 
-    If p is not a power of two, some tokens count twice, which is allowed in a barrier. See Hensgen, Finkel, Manber,
-    "Two algorithms for barrier synchronization", International Journal of Parallel Programming 17 (1988).
+    If p is not a power of two, a rank can be told twice that another rank has entered, which does no harm. See Hensgen,
+    Finkel, Manber, "Two algorithms for barrier synchronization", Int. J. of Parallel Programming 17 (1988).
     """
     for distance in doublings(world_size):
         yield send((rank + distance) % world_size, 0), recv_reduce((rank - distance) % world_size, 0)
@@ -32,10 +32,10 @@ def dissemination_barrier(rank: int, world_size: int) -> Program:
 
 @algorithm("all_gather", name="bruck")
 def bruck_all_gather(rank: int, world_size: int) -> Program:
-    """Copy chunk r of rank r to all ranks in ceil(log2 p) steps. Every rank sends (p - 1) / p n bytes, the lower bound.
+    """Copy chunk r of rank r to all ranks in ceil(log2 p) steps. Every rank sends the minimum of (p - 1) n / p bytes.
 
-    A rank has consecutive chunks, starting with its own. Chunks that wrap around the end of the buffer are sent as two
-    messages. Therefore, the rotation of the original algorithm is not needed.
+    The chunks that a rank has are consecutive and start with its own. If they wrap around the end of the buffer, they
+    are sent as two messages, so the rotation of the original algorithm is not needed.
     """
     for distance in doublings(world_size):
         count = min(distance, world_size - distance)
@@ -46,12 +46,12 @@ def bruck_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("all_to_all", name="bruck", scratch=lambda world_size: 2 * (world_size // 2))
 def bruck_all_to_all(rank: int, world_size: int) -> Program:
-    """Swap chunk i of rank r with chunk r of rank i in ceil(log2 p) steps (the lower bound) of about n / 2 bytes.
+    """Swap chunk i of rank r with chunk r of rank i in ceil(log2 p) steps, each with messages of about n / 2 bytes.
 
-    First, the chunk for the rank that is j ranks ahead is moved to position j. In the step of ``distance``, a rank
-    packs the chunks at positions with the bit ``distance`` into scratch, sends them ``distance`` ranks ahead, and
-    unpacks the chunks that it receives. Then position j has the chunk of the rank that is j ranks behind. Finally, each
-    chunk is moved to the index of the rank that it came from.
+    First, the chunk for the rank that is j ranks ahead is moved to position j. At each distance d, a rank packs the
+    chunks at all positions that have the bit d into scratch, sends them d ranks ahead, and unpacks the chunks that it
+    receives. After the last step, position j has the chunk from the rank that is j ranks behind. Finally, each chunk is
+    moved to the index of the rank that it came from.
     """
     if world_size == 1:
         return

@@ -19,26 +19,25 @@ from collectives.step import Program
 
 
 def node_of_line(rank: int, world_size: int, root: int) -> Node:
-    """Return the parent and the child of a rank in the line: the ranks before and after it, if there are any."""
+    """Return the neighbors of a rank in the line. The root has no parent, and the last rank has no child."""
     position = (rank - root) % world_size
     before, after = (rank - 1) % world_size, (rank + 1) % world_size
     return Node(before if position > 0 else None, (after,) if position < world_size - 1 else ())
 
 
 def chunks_of_chain(world_size: int, slices: int) -> int:
-    """Return the number of chunks: one per slice."""
     return slices
 
 
 @algorithm("broadcast", name="chain", chunks=chunks_of_chain)
 def chain_broadcast(rank: int, world_size: int, root: int, slices: int = 8) -> Program:
-    """Copy the root's buffer to all ranks in p + s - 2 steps. All but the last rank send n bytes, the lower bound."""
+    """Copy the root's buffer to all ranks in p + s - 2 steps. Every rank except the last one sends n bytes."""
     yield from tree_broadcast(node_of_line(rank, world_size, root), 0, slices)
 
 
 @algorithm("reduce", name="chain", chunks=chunks_of_chain)
 def chain_reduce(rank: int, world_size: int, root: int, slices: int = 8) -> Program:
-    """Sum all buffers on the root in p + s - 2 steps. Every rank except the root sends n bytes, the lower bound."""
+    """Sum all buffers on the root in p + s - 2 steps. Every rank except the root sends n bytes."""
     yield from tree_reduce(node_of_line(rank, world_size, root), 0, slices)
 
 

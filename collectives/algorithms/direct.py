@@ -22,14 +22,14 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 def partners(rank: int, world_size: int) -> Iterator[tuple[int, int]]:
-    """Yield (destination, source) of this rank's messages for each distance from 1 to ``world_size`` - 1."""
+    """Yield (destination, source) pairs: the ranks d ahead of and d behind ``rank``, for d = 1 to world_size - 1."""
     for distance in range(1, world_size):
         yield (rank + distance) % world_size, (rank - distance) % world_size
 
 
 @algorithm("reduce_scatter", name="direct")
 def direct_reduce_scatter(rank: int, world_size: int) -> Program:
-    """Sum chunk r on rank r in one step. Every rank sends p - 1 messages of n / p bytes at once."""
+    """Sum chunk r on rank r in one step. Every rank sends a message of n / p bytes to each of the other ranks."""
     messages = [(send(to, to), recv_reduce(source, rank)) for to, source in partners(rank, world_size)]
     if messages:
         yield tuple(operation for pair in messages for operation in pair)
@@ -37,7 +37,7 @@ def direct_reduce_scatter(rank: int, world_size: int) -> Program:
 
 @algorithm("all_gather", name="direct")
 def direct_all_gather(rank: int, world_size: int) -> Program:
-    """Copy chunk r of rank r to all ranks in one step. Every rank sends its n / p bytes to all others at once."""
+    """Copy chunk r of rank r to all ranks in one step. Every rank sends its n / p bytes to each of the other ranks."""
     messages = [(send(to, rank), recv(source, source)) for to, source in partners(rank, world_size)]
     if messages:
         yield tuple(operation for pair in messages for operation in pair)
@@ -45,9 +45,9 @@ def direct_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("all_reduce", name="direct")
 def direct_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks in 2 steps. Every rank sends 2 (p - 1) / p n bytes, the lower bound.
+    """Sum all buffers on all ranks in 2 steps. Every rank sends the minimum of 2 (p - 1) n / p bytes.
 
-    No algorithm with this minimum has fewer steps. All ranks send to each rank at once, which can congest a network.
+    All ranks send to the same rank at once, which can congest a network.
     """
     yield from direct_reduce_scatter(rank, world_size)
     yield from direct_all_gather(rank, world_size)
@@ -55,16 +55,16 @@ def direct_all_reduce(rank: int, world_size: int) -> Program:
 
 @algorithm("all_to_all", name="direct")
 def direct_all_to_all(rank: int, world_size: int) -> Program:
-    """Swap chunk i of rank r with chunk r of rank i in one step, in which every rank sends (p - 1) / p n bytes."""
+    """Swap chunk i of rank r with chunk r of rank i in one step. Every rank sends (p - 1) n / p bytes."""
     messages = [(send(to, to), recv(source, source)) for to, source in partners(rank, world_size)]
     if messages:
         yield tuple(operation for pair in messages for operation in pair)
 
 
 def opponent(rank: int, number: int, world_size: int) -> int:
-    """Return the partner of ``rank`` in round ``number`` of the tournament, or ``rank`` itself if it has no partner.
+    """Return the rank that ``rank`` is paired with in a round of pairwise exchanges, or ``rank`` itself if it is idle.
 
-    With an odd number of ranks, one rank has no partner in each round.
+    ``number`` is the number of the round. If the number of ranks is odd, one rank is idle in each round.
     """
     circle = world_size - 1 + world_size % 2
     if rank == circle:  # the player who stays, if the number of ranks is even
@@ -79,7 +79,7 @@ def opponent(rank: int, number: int, world_size: int) -> int:
 def pairwise_all_to_all(rank: int, world_size: int) -> Program:
     """Swap chunk i of rank r with chunk r of rank i in p - 1 steps of n / p bytes, or p steps if p is odd.
 
-    Every rank sends (p - 1) / p n bytes, the lower bound. No scratch is needed.
+    Every rank sends the minimum of (p - 1) n / p bytes. No scratch is needed.
     """
     for number in range(world_size - 1 + world_size % 2):
         peer = opponent(rank, number, world_size)

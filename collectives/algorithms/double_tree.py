@@ -1,9 +1,9 @@
 """Double binary tree: two trees, each for half of the buffer, so that every rank forwards only one half.
 
-**Steps.** In a single binary tree, half of the ranks are leaves and forward nothing, and the others send everything
-twice. Here the leaves of one tree are inner nodes of the other, except for the root, so that all links are busy. Each
-tree has its own channel and ``s`` slices: a rank receives a slice from its parent and at the same time sends the
-previous slice to its children. A reduce sends slices from the children to the parent.
+**Steps.** In a single binary tree, half of the ranks are leaves and forward nothing, while inner nodes send everything
+twice. With two trees, a rank that is a leaf of one tree is an inner node of the other, so that all links are busy. The
+root is an exception. Each tree has its own channel and ``s`` slices. A rank receives a slice from its parent and at the
+same time sends the previous slice to its children. A reduce sends slices from the children to the parent.
 
 **Why it is correct.** Each tree spans all ranks and has its own half of the buffer. A rank sends a slice after it has
 received it from its parent, or in a reduce from all its children.
@@ -21,17 +21,17 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 class Node(NamedTuple):
-    """The parent and the children of a rank, or of a position, in a tree."""
+    """The neighbors of a rank in a tree. ``parent`` is None for the root."""
 
     parent: int | None
     children: tuple[int, ...]
 
 
 def in_order_tree(position: int, size: int) -> Node:
-    """Return the node at ``position``, from 0 to ``size`` - 1. Position 0 is the root and has one child.
+    """Return the parent and the children of ``position`` in a binary tree of ``size`` nodes. Position 0 is the root.
 
-    Positions are numbered from left to right: 8 has the children 4 and 12, 4 has 2 and 6, and 2 has 1 and 3. Odd
-    positions are leaves.
+    The root has one child. Positions are numbered from left to right: 8 has the children 4 and 12, 4 has 2 and 6, and 2
+    has 1 and 3. Odd positions are leaves.
     """
     reach = position & -position or 1 << size.bit_length()  # lowest set bit: twice the distance to its children
     steps = [reach >> shift for shift in range(1, reach.bit_length())]
@@ -43,9 +43,9 @@ def in_order_tree(position: int, size: int) -> Node:
 
 
 def node_of(rank: int, world_size: int, root: int, tree: int) -> Node:
-    """Return the parent and the children of a rank in tree 0 or 1.
+    """Return the parent and the children of a rank in the first tree (0) or the second tree (1).
 
-    In tree 1, all ranks except the root are shifted by one position, so that leaves become inner nodes.
+    In the second tree, all ranks except the root are shifted by one position, so that leaves become inner nodes.
     """
     others = world_size - 1
     position = (rank - root) % world_size
@@ -62,7 +62,7 @@ def node_of(rank: int, world_size: int, root: int, tree: int) -> Node:
 
 
 def tree_broadcast(node: Node, first: int, slices: int) -> Program:
-    """Send chunks ``first`` to ``first + slices - 1`` down the tree. A step sends a chunk and receives the next."""
+    """Send chunks ``first`` to ``first + slices - 1`` down the tree. Each step sends a chunk and receives the next."""
     for number in range(slices + 1):
         incoming = [recv(node.parent, first + number)] if node.parent is not None and number < slices else []
         outgoing = [send(child, first + number - 1) for child in node.children] if number > 0 else []
@@ -81,7 +81,6 @@ def tree_reduce(node: Node, first: int, slices: int) -> Program:
 
 
 def chunks_of_two_trees(world_size: int, slices: int) -> int:
-    """Return the number of chunks: ``slices`` per tree."""
     return 2 * slices
 
 
@@ -94,13 +93,13 @@ def double_tree_broadcast(rank: int, world_size: int, root: int, slices: int = 8
 
 @algorithm("reduce", name="double_tree", chunks=chunks_of_two_trees)
 def double_tree_reduce(rank: int, world_size: int, root: int, slices: int = 8) -> tuple[Program, ...]:
-    """Sum all buffers on the root in at most 2 (ceil(log2 p) + s - 1) steps. Others send n bytes, the lower bound."""
+    """Sum all buffers on the root in at most 2 (ceil(log2 p) + s - 1) steps. Ranks other than the root send n bytes."""
     nodes = [node_of(rank, world_size, root, tree) for tree in range(2)]
     return tuple(tree_reduce(node, tree * slices, slices) for tree, node in enumerate(nodes))
 
 
 def tree_all_reduce(node: Node, first: int, slices: int) -> Program:
-    """Sum ``slices`` chunks, from ``first`` on, on all ranks: first up the tree, then down."""
+    """Sum chunks ``first`` to ``first + slices - 1`` on the root of the tree, then broadcast the sums to all ranks."""
     yield from tree_reduce(node, first, slices)
     yield from tree_broadcast(node, first, slices)
 

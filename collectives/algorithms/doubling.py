@@ -24,12 +24,12 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 def core_of(world_size: int) -> int:
-    """Return the largest power of two up to ``world_size``."""
+    """Return the largest power of two that is at most ``world_size``."""
     return 1 << (world_size.bit_length() - 1)
 
 
 def halve(rank: int, core: int) -> Program:
-    """Run a reduce_scatter on ``core`` ranks, a power of two. Each step halves the number of remaining chunks."""
+    """Run a recursive-halving reduce_scatter on the first ``core`` ranks. ``core`` must be a power of two."""
     first, count = 0, core
     while count > 1:
         count //= 2
@@ -39,7 +39,7 @@ def halve(rank: int, core: int) -> Program:
 
 
 def double(rank: int, core: int) -> Program:
-    """Run an all_gather on ``core`` ranks, a power of two. Each step doubles the number of chunks of a rank."""
+    """Run a recursive-doubling all_gather on the first ``core`` ranks. ``core`` must be a power of two."""
     first, count = rank, 1
     while count < core:
         yield send(rank ^ count, first, count), recv(rank ^ count, first ^ count, count)
@@ -47,7 +47,7 @@ def double(rank: int, core: int) -> Program:
 
 
 def exchange_all(rank: int, core: int) -> Program:
-    """Sum chunk 0 on all ``core`` ranks. In each step, two partners exchange and add their partial sums."""
+    """Run a recursive-doubling all_reduce of chunk 0 on the first ``core`` ranks. ``core`` must be a power of two."""
     distance = 1
     while distance < core:
         yield send(rank ^ distance, 0), recv_reduce(rank ^ distance, 0)
@@ -55,7 +55,7 @@ def exchange_all(rank: int, core: int) -> Program:
 
 
 def with_spares(inner: Program, rank: int, world_size: int, chunks: int) -> Program:
-    """Run ``inner`` on the core ranks. Spare ranks send all chunks before ``inner`` and receive results after it."""
+    """Run ``inner`` on the core ranks. They add the data of the spare ranks before it, and send results after it."""
     core = core_of(world_size)
     if rank >= core:
         yield send(rank - core, 0, chunks)
@@ -70,7 +70,7 @@ def with_spares(inner: Program, rank: int, world_size: int, chunks: int) -> Prog
 
 @algorithm("all_reduce", name="recursive_doubling", chunks=1)
 def recursive_doubling_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks in log2 p steps of n bytes, the lower bound.
+    """Sum all buffers on all ranks in log2 p steps. Every rank sends n bytes in each step.
 
     This holds if p is a power of two. Otherwise, there are two more steps.
     """
@@ -78,23 +78,25 @@ def recursive_doubling_all_reduce(rank: int, world_size: int) -> Program:
 
 
 def halve_and_double(rank: int, core: int) -> Program:
-    """Sum all ``core`` chunks on every rank."""
     yield from halve(rank, core)
     yield from double(rank, core)
 
 
 @algorithm("all_reduce", name="halving_doubling", chunks=core_of)
 def halving_doubling_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks in 2 log2 p steps. Every rank sends 2 (p - 1) / p n bytes, the lower bound.
+    """Sum all buffers on all ranks in 2 log2 p steps. Every rank sends the minimum of 2 (p - 1) n / p bytes.
 
-    This holds if p is a power of two. Otherwise, there are two more steps, of n bytes.
+    This holds if p is a power of two. Otherwise, there are two more steps of n bytes each.
     """
     core = core_of(world_size)
     yield from with_spares(halve_and_double(rank, core), rank, world_size, chunks=core)
 
 
 def runs_of_chunks(first: int, count: int, world_size: int) -> Iterator[tuple[int, int]]:
-    """Yield (first chunk, count) for the chunks of ``count`` core ranks from ``first`` on, and of their spare ranks."""
+    """Yield (first chunk, count) for the chunks of core ranks ``first`` to ``first + count - 1``.
+
+    A second pair covers the chunks of their spare ranks. It is omitted if these core ranks have none.
+    """
     core = core_of(world_size)
     yield first, count
     spare = min(count, world_size - core - first)
@@ -104,7 +106,7 @@ def runs_of_chunks(first: int, count: int, world_size: int) -> Iterator[tuple[in
 
 @algorithm("all_gather", name="recursive_doubling")
 def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
-    """Copy chunk r of rank r to all ranks in log2 p steps. Every rank sends (p - 1) / p n bytes, the lower bound.
+    """Copy chunk r of rank r to all ranks in log2 p steps. Every rank sends the minimum of (p - 1) n / p bytes.
 
     This holds if p is a power of two. Otherwise, there are floor(log2 p) + 2 steps, and core ranks with a spare rank
     send nearly 2 n bytes.
@@ -129,9 +131,9 @@ def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("reduce_scatter", name="recursive_halving")
 def recursive_halving_reduce_scatter(rank: int, world_size: int) -> Program:
-    """Sum chunk r on rank r in log2 p steps. Every rank sends (p - 1) / p n bytes, the lower bound.
+    """Sum chunk r on rank r in log2 p steps. Every rank sends the minimum of (p - 1) n / p bytes.
 
-    This holds if p is a power of two. Otherwise, there are floor(log2 p) + 2 steps, the first of n bytes.
+    This holds if p is a power of two. Otherwise, there are floor(log2 p) + 2 steps, the first with messages of n bytes.
     """
     core = core_of(world_size)
     if rank >= core:

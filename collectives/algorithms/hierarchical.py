@@ -1,13 +1,14 @@
 """Hierarchical and torus all_reduce: reduce along one dimension of the ranks, then along the next, and gather back.
 
-**Steps.** *Hierarchical*: the ranks are nodes of g GPUs. Each node runs a reduce_scatter, so that each GPU has 1/g of
-the buffer. GPUs with the same local number form a *rail* and run an all_reduce of this share across the nodes. Then
-each node runs an all_gather. *Torus*: the ranks are a grid of two or three dimensions. Rings reduce_scatter along each
-dimension in turn and all_gather in reverse order. Each dimension and direction has its own channel, which begins with
-that dimension, and its own share of the buffer, so that all links are busy.
+**Steps.** *Hierarchical*: each node has g GPUs, with one rank per GPU. Each node runs a reduce_scatter, so that each
+GPU has 1/g of the buffer. GPUs with the same local rank form a *rail* and run an all_reduce of this shard across the
+nodes. Then each node runs an all_gather. *Torus*: the ranks are a grid of two or three dimensions. Rings run a
+reduce_scatter along each dimension in turn, and then an all_gather along each dimension in reverse order. Each
+direction of each dimension has its own channel, which begins with that dimension and has its own part of the buffer, so
+that all links are busy.
 
-**Why it is correct.** After the first dimension, each rank has its share of its row's sum. Summing the shares of one
-rail over the rows gives the sum over all ranks, and the gather copies it to the row.
+**Why it is correct.** After the first dimension, each rank has its shard of the sum over its row. Summing these shards
+along a rail gives the shard of the sum over all ranks, and the all_gather copies it to the row.
 
 **Source.** Mikami et al. (2018) for rings in two dimensions; Jain, Sabharwal (2010) for tori.
 
@@ -28,9 +29,9 @@ from collectives.step import Program, Spaced, on_group
 
 
 def choose_width(world_size: int, wanted: int | None, name: str) -> int:
-    """Return ``wanted``, or by default the largest divisor of ``world_size`` up to its square root.
+    """Return ``wanted`` if it is set, or the largest divisor of ``world_size`` up to its square root if it is None.
 
-    Raise Undefined with the name of the parameter if ``wanted`` does not divide ``world_size``.
+    Raise Undefined, with the parameter's ``name``, if ``wanted`` does not divide ``world_size``.
     """
     if wanted is None:
         return next(width for width in range(isqrt(world_size), 0, -1) if world_size % width == 0)
@@ -40,21 +41,21 @@ def choose_width(world_size: int, wanted: int | None, name: str) -> int:
 
 
 class Inner(NamedTuple):
-    """An algorithm that runs on the ranks of a node or of a rail. ``chunks`` is its number of chunks."""
+    """An algorithm that runs inside the hierarchical one, on the GPUs of a node or on equal GPUs of all nodes."""
 
     algorithm: Algorithm
     world_size: int
     chunks: int
 
     def run(self, rank: int, ranks: Sequence[int], first_chunk: int, size: int) -> Program:
-        """Run on ``size`` chunks of the buffer, as member ``rank`` of the global ``ranks``."""
+        """Yield the steps of member ``rank`` of the group ``ranks``, on ``size`` chunks from ``first_chunk`` on."""
         (program,) = self.algorithm.channels(rank, self.world_size)
         return on_group(program, ranks, size // self.chunks, first_chunk)
 
 
 @lru_cache(maxsize=1024)
 def find_inner(collective: str, name: str, world_size: int) -> Inner:
-    """Return the algorithm to run inside a node or rail. Raise InputError for several channels or scratch chunks."""
+    """Return the algorithm to run on a group of ranks. Raise InputError if it has several channels or uses scratch."""
     found = find_algorithm(name, collective)
     if len(found.channels(0, world_size)) > 1 or found.scratch(world_size):
         raise InputError(
@@ -109,7 +110,9 @@ Line = tuple[int, Spaced]  # this rank's position among the ranks along one dime
 
 
 def torus_shape(world_size: int, columns: int | None, rows: int | None) -> list[int]:
-    """Return the numbers of columns, rows and planes that exceed one. Raise Undefined if they do not divide the ranks.
+    """Return the numbers of columns, rows and planes, without dimensions of size 1.
+
+    Raise Undefined if ``columns`` does not divide the ranks, or ``rows`` does not divide the ranks of a column.
 
     >>> torus_shape(24, 4, 3), torus_shape(24, None, None), torus_shape(7, None, None)
     ([4, 3, 2], [4, 6], [7])
@@ -125,10 +128,10 @@ def torus_chunks(world_size: int, columns: int | None, rows: int | None) -> int:
 
 
 def by_lines(lines: Sequence[Line], direction: int, first: int) -> Program:
-    """Run a torus all_reduce along ``lines``, on one chunk for each rank of the torus, from ``first`` on.
+    """Run a torus all_reduce along each of ``lines`` in turn, on as many chunks as the torus has ranks.
 
-    A line is this rank's position and the ranks along a dimension. Each line reduce-scatters, then all-gathers in
-    reverse order. ``direction`` is 1 if partial sums move to the next rank of a line, and -1 if to the previous one.
+    Each of ``lines`` has this rank's position and the ranks along one dimension. ``first`` is the first chunk.
+    ``direction`` is 1 if partial sums move to the next rank of a line, and -1 if they move to the previous rank.
     """
     if not lines:
         return
@@ -143,12 +146,11 @@ def by_lines(lines: Sequence[Line], direction: int, first: int) -> Program:
 def torus_all_reduce(
     rank: int, world_size: int, columns: int | None = None, rows: int | None = None
 ) -> tuple[Program, ...]:
-    """Sum all buffers on all ranks in 2 (r + c - 2) steps, for r rows of c ranks. All send 2 (p - 1) / p n bytes.
+    """Sum all buffers on all ranks in 2 (r + c - 2) steps, for r rows of c ranks. All send 2 (p - 1) n / p bytes.
 
     ``columns`` is the number of consecutive ranks of a row; default: the largest divisor of p up to its square root.
-    ``rows`` is the number of rows of a plane; default: all rows. Each of d dimensions with several ranks has two
-    channels, one per direction, with n / 2d bytes each. A channel starts with its own dimension and then runs the
-    other dimensions.
+    ``rows`` is the number of rows of a plane; default: all rows. Each dimension of more than one rank has two channels,
+    one per direction. All channels have equal parts of the buffer. A channel first runs along its own dimension.
     """
     lines, stride = list[Line](), 1
     for size in torus_shape(world_size, columns, rows):

@@ -19,7 +19,7 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 def others(rank: int, world_size: int) -> Iterator[int]:
-    """Yield all other ranks, starting after ``rank``."""
+    """Yield the other ranks in order: ``rank + 1``, ``rank + 2``, and so on, modulo ``world_size``."""
     for distance in range(1, world_size):
         yield (rank + distance) % world_size
 
@@ -53,7 +53,7 @@ def naive_all_reduce(rank: int, world_size: int) -> Program:
 
 @algorithm("scatter", name="naive")
 def naive_scatter(rank: int, world_size: int, root: int) -> Program:
-    """Send chunk r of the root to rank r in p - 1 steps. The root sends (p - 1) / p n bytes, the lower bound."""
+    """Send chunk r of the root to rank r in p - 1 steps. The root sends the minimum of (p - 1) n / p bytes."""
     if rank != root:
         yield recv(root, rank)
         return
@@ -63,7 +63,7 @@ def naive_scatter(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("gather", name="naive")
 def naive_gather(rank: int, world_size: int, root: int) -> Program:
-    """Collect chunk r of each rank r on the root in p - 1 steps. The others send n / p bytes, the lower bound."""
+    """Collect chunk r of each rank r on the root in p - 1 steps. Every rank except the root sends n / p bytes."""
     if rank != root:
         yield send(root, rank)
         return
@@ -73,7 +73,7 @@ def naive_gather(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("all_gather", name="naive")
 def naive_all_gather(rank: int, world_size: int) -> Program:
-    """Gather on rank 0, then broadcast the buffer, in 2 (p - 1) steps. Rank 0 sends (p - 1) n bytes."""
+    """Gather all chunks on rank 0, then broadcast them, in 2 (p - 1) steps. Rank 0 sends (p - 1) n bytes."""
     yield from naive_gather(rank, world_size, root=0)
     if rank != 0:
         yield recv(0, 0, count=world_size)

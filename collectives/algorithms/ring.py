@@ -23,7 +23,7 @@ from collectives.step import Program, copy, on_group, recv, recv_reduce, reduce,
 
 
 def reduce_around(rank: int, world_size: int, direction: int) -> Program:
-    """Sum chunk r on rank r. Partial sums travel to the next rank (``direction`` 1) or to the previous one (-1)."""
+    """Run a ring reduce_scatter. Partial sums travel to the next rank (``direction=1``) or to the previous one (-1)."""
     after, before = (rank + direction) % world_size, (rank - direction) % world_size
     for step in range(1, world_size):
         outgoing, incoming = (rank - direction * step) % world_size, (rank - direction * (step + 1)) % world_size
@@ -31,7 +31,7 @@ def reduce_around(rank: int, world_size: int, direction: int) -> Program:
 
 
 def gather_around(rank: int, world_size: int, direction: int) -> Program:
-    """Copy chunk r of rank r to all ranks. Chunks travel to the next rank (``direction`` 1) or to the previous (-1)."""
+    """Run a ring all_gather. Chunks travel to the next rank (``direction=1``) or to the previous one (-1)."""
     after, before = (rank + direction) % world_size, (rank - direction) % world_size
     for step in range(world_size - 1):
         outgoing, incoming = (rank - direction * step) % world_size, (rank - direction * (step + 1)) % world_size
@@ -39,56 +39,55 @@ def gather_around(rank: int, world_size: int, direction: int) -> Program:
 
 
 def all_reduce_around(rank: int, world_size: int, direction: int) -> Program:
-    """Sum all chunks on all ranks. Data travels to the next rank (``direction`` 1) or to the previous one (-1)."""
+    """Run a ring all_reduce. Data travels to the next rank (``direction=1``) or to the previous one (-1)."""
     yield from reduce_around(rank, world_size, direction)
     yield from gather_around(rank, world_size, direction)
 
 
 @algorithm("reduce_scatter", name="ring")
 def ring_reduce_scatter(rank: int, world_size: int) -> Program:
-    """Sum chunk r on rank r in p - 1 steps. Every rank sends n / p bytes in each."""
+    """Sum chunk r on rank r in p - 1 steps. Every rank sends n / p bytes per step."""
     yield from reduce_around(rank, world_size, direction=1)
 
 
 @algorithm("all_gather", name="ring")
 def ring_all_gather(rank: int, world_size: int) -> Program:
-    """Copy chunk r of rank r to all ranks in p - 1 steps. Every rank sends n / p bytes in each."""
+    """Copy chunk r of rank r to all ranks in p - 1 steps. Every rank sends n / p bytes per step."""
     yield from gather_around(rank, world_size, direction=1)
 
 
 @algorithm("all_reduce", name="ring")
 def ring_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks in 2 (p - 1) steps. Every rank sends 2 (p - 1) / p n bytes, the lower bound."""
+    """Sum all buffers on all ranks in 2 (p - 1) steps. Every rank sends the minimum of 2 (p - 1) n / p bytes."""
     yield from ring_reduce_scatter(rank, world_size)
     yield from ring_all_gather(rank, world_size)
 
 
 def both_directions(even: Program, odd: Program, world_size: int) -> tuple[Program, Program]:
-    """Return two programs as channels: one on the even chunks, and one on the odd chunks."""
+    """Return two channels: ``even``, moved to the even chunks of the buffer, and ``odd``, moved to the odd chunks."""
     ranks = range(world_size)
     return on_group(even, ranks, stride=2), on_group(odd, ranks, first_chunk=1, stride=2)
 
 
 def two_per_rank(world_size: int) -> int:
-    """Return the number of chunks: two per rank, one for each channel."""
     return 2 * world_size
 
 
 @algorithm("reduce_scatter", name="bidirectional_ring", chunks=two_per_rank)
 def bidirectional_ring_reduce_scatter(rank: int, world_size: int) -> tuple[Program, ...]:
-    """Sum chunks 2r and 2r + 1 on rank r in p - 1 steps. Each of two channels sends n / 2p bytes per step."""
+    """Sum chunks 2r and 2r + 1 on rank r in p - 1 steps. Each of the two channels sends n / 2p bytes per step."""
     return both_directions(reduce_around(rank, world_size, 1), reduce_around(rank, world_size, -1), world_size)
 
 
 @algorithm("all_gather", name="bidirectional_ring", chunks=two_per_rank)
 def bidirectional_ring_all_gather(rank: int, world_size: int) -> tuple[Program, ...]:
-    """Copy the two chunks of each rank to all ranks in p - 1 steps. Each of two channels sends n / 2p bytes a step."""
+    """Copy chunks 2r and 2r + 1 of rank r to all ranks in p - 1 steps. Each channel sends n / 2p bytes per step."""
     return both_directions(gather_around(rank, world_size, 1), gather_around(rank, world_size, -1), world_size)
 
 
 @algorithm("all_reduce", name="bidirectional_ring", chunks=two_per_rank)
 def bidirectional_ring_all_reduce(rank: int, world_size: int) -> tuple[Program, ...]:
-    """Sum all buffers on all ranks in 2 (p - 1) steps, on two channels. Every rank sends 2 (p - 1) / p n bytes."""
+    """Sum all buffers on all ranks in 2 (p - 1) steps, on two channels. Every rank sends 2 (p - 1) n / p bytes."""
     return both_directions(all_reduce_around(rank, world_size, 1), all_reduce_around(rank, world_size, -1), world_size)
 
 
@@ -97,7 +96,7 @@ def unchunked_ring_all_reduce(rank: int, world_size: int) -> Program:
     """Sum all buffers on all ranks in p - 1 steps of n bytes. This shows why a ring divides its buffer into chunks.
 
     Whole buffers travel around the ring in scratch (chunk 1). After each step, a rank adds the received buffer to chunk
-    0. Every rank sends (p - 1) n bytes, which is p / 2 times as many as with chunks.
+    0. Every rank sends (p - 1) n bytes, which is p / 2 times as many as in a ring with chunks.
     """
     left, right = (rank - 1) % world_size, (rank + 1) % world_size
     yield copy(0, into=1)
@@ -109,9 +108,9 @@ def unchunked_ring_all_reduce(rank: int, world_size: int) -> Program:
 def gloo_all_reduce(rank: int, world_size: int) -> tuple[Program, ...]:
     """Sum all buffers on all ranks with two rings in the same direction. Each ring works on half of every chunk.
 
-    ``torch.distributed.all_reduce`` on gloo uses gloo's default algorithm, ``ring`` in gloo/allreduce.cc. Each rank
-    sends to the previous one, with two segments of a chunk in flight. If a chunk is larger than 2 MiB, gloo divides it
-    into more segments of at most 1 MiB, still with two in flight.
+    This is gloo's default all_reduce, ``ring`` in gloo/allreduce.cc. Each rank sends to the previous one, with two
+    segments of a chunk in flight. If a chunk is larger than 2 MiB, gloo divides it into more segments of at most 1 MiB,
+    still with two in flight.
     """
     rings = (all_reduce_around(rank, world_size, direction=-1) for _ in range(2))
     return tuple(on_group(ring, range(world_size), first_chunk=segment, stride=2) for segment, ring in enumerate(rings))

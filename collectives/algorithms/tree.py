@@ -1,9 +1,9 @@
 """Binomial tree: the number of ranks that have the data doubles in each step.
 
-**Steps.** Positions count from the root, which has position 0. In a broadcast, each rank that has the data sends it to
-the rank at a distance that begins at the largest power of two below p and halves in each step. The parent of a position
-is the position with its lowest set bit cleared: 6 (binary 110) receives from 4 (100). A reduce runs the same steps in
-reverse order: each rank adds the data of its children and then sends to its parent.
+**Steps.** Ranks are numbered from the root, which has position 0. In a broadcast, each rank that has the data sends it
+to the rank at a distance d. The first d is the largest power of two below p, and d halves in each step. The parent of a
+position is the position with its lowest set bit cleared: 6 (binary 110) receives from 4 (100). A reduce runs the same
+steps in reverse order: each rank adds the data of its children and then sends to its parent.
 
 **Why it is correct.** Each position other than 0 has exactly one parent, and receives in the step of its lowest set
 bit. The parent's lowest set bit is larger, so the parent has the data in an earlier step.
@@ -38,7 +38,7 @@ def binomial_broadcast(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("reduce", name="binomial", chunks=1)
 def binomial_reduce(rank: int, world_size: int, root: int) -> Program:
-    """Sum all buffers on the root in ceil(log2 p) steps. Every other rank sends n bytes, the lower bound."""
+    """Sum all buffers on the root in ceil(log2 p) steps. Every rank except the root sends n bytes."""
     position = (rank - root) % world_size
     for distance in doublings(world_size):
         if position % (2 * distance) == distance:
@@ -56,17 +56,14 @@ def binomial_all_reduce(rank: int, world_size: int) -> Program:
 
 @algorithm("barrier", name="binomial", chunks=1)
 def binomial_barrier(rank: int, world_size: int) -> Program:
-    """Collect a token from every rank on rank 0, then release the ranks, in 2 ceil(log2 p) steps.
-
-    Each message is one token.
-    """
+    """Collect tokens on rank 0, then release all ranks, in 2 ceil(log2 p) steps. Each message is one token."""
     yield from binomial_all_reduce(rank, world_size)
 
 
 def consecutive_runs(first: int, count: int, world_size: int) -> Iterator[tuple[int, int]]:
-    """Yield (first chunk, count) for each contiguous run of ``count`` chunks from ``first`` on, modulo ``world_size``.
+    """Yield (first chunk, number of chunks) for ``count`` consecutive chunks from ``first`` on, modulo ``world_size``.
 
-    There is one run, or two runs if the chunks wrap around the end of the buffer.
+    There are two pairs if the chunks wrap around the end of the buffer, otherwise one.
     """
     first %= world_size
     until_end = min(count, world_size - first)
@@ -77,10 +74,9 @@ def consecutive_runs(first: int, count: int, world_size: int) -> Iterator[tuple[
 
 @algorithm("scatter", name="binomial")
 def binomial_scatter(rank: int, world_size: int, root: int) -> Program:
-    """Send chunk r of the root to rank r in ceil(log2 p) steps. The root sends (p - 1) / p n bytes, the lower bound.
+    """Send chunk r of the root to rank r in ceil(log2 p) steps. The root sends the minimum of (p - 1) n / p bytes.
 
-    A rank receives the chunks of its whole subtree. Chunks that wrap around the end of the buffer are sent as two
-    messages.
+    A rank receives the chunks of its whole subtree. They take two messages if they wrap around the end of the buffer.
     """
     position = (rank - root) % world_size
     for distance in reversed(doublings(world_size)):
