@@ -6,7 +6,7 @@ Patarasuk and Yuan (2009) for bytes; the nccl-tests documentation, PERFORMANCE.m
 
 
 def least_steps(p: int, ports: int = 1) -> int:
-    """Return the minimum number of steps of any algorithm for ``p`` ranks, each with ``ports`` messages at a time.
+    """Return the minimum number of steps of any algorithm for ``p`` ranks that each send ``ports`` messages per step.
 
     In one step, the number of ranks that have the data of a given rank grows by a factor of at most ``ports + 1``
     (Bruck, Ho, Kipnis, Upfal, Weathersby 1997, proposition 2.1).
@@ -21,7 +21,7 @@ def least_steps(p: int, ports: int = 1) -> int:
 
 
 def least_sent_share(collective: str, p: int) -> float:
-    """Return the minimum number of bytes that the busiest of ``p`` ranks must send, as a share of the buffer.
+    """Return the minimum amount of data that the busiest of ``p`` ranks must send, divided by the buffer size.
 
     The minimum follows from the data that a rank must send to other ranks or receive from them (Chan et al. 2007, table
     1; Patarasuk and Yuan 2009 for all_reduce).
@@ -40,8 +40,8 @@ def least_sent_share(collective: str, p: int) -> float:
 def bus_factor(collective: str, p: int) -> float:
     """Return the bus bandwidth divided by the algorithm bandwidth for ``p`` ranks.
 
-    As in nccl-tests (doc/PERFORMANCE.md), the factor is the traffic of the busiest link as a share of the buffer. A
-    barrier, which nccl-tests lacks, has the factor 1.
+    As in nccl-tests (doc/PERFORMANCE.md), the factor is the traffic of the busiest link divided by the buffer size. The
+    factor of a barrier is 1, because nccl-tests does not define one.
 
     >>> bus_factor("all_gather", 4)
     0.75

@@ -1,13 +1,13 @@
 """Compute lower and upper bounds on an algorithm's time on a symmetric network, for any buffer length.
 
-The chunk sizes of a buffer differ by at most one element. Therefore, a message takes at least as long as in a buffer
-that is rounded down to equal chunks, and at most as long as in a buffer that is rounded up.
+The closed forms require equal chunks, but real chunk sizes differ by at most one element. Therefore, a message takes at
+least as long as in a buffer that is rounded down to equal chunks, and at most as long as in one that is rounded up.
 
-If each rank sends to one rank and receives from one rank at a time, no two messages share a link. Then every time is a
-maximum of sums of message times, and lies between the closed forms of the two buffers. For other algorithms, the
-functions below state the argument.
+If each rank sends to one rank and receives from one rank at a time, no two messages share a link. Then the time lies
+between the closed forms of the two rounded buffers. The docstrings of the functions below justify the bounds for other
+algorithms.
 
-The network is that of ``closed_forms``. A bracket is exact if its bounds are equal.
+The network is that of ``closed_forms``. If both bounds are equal, they are the exact time.
 """
 
 from collections.abc import Callable
@@ -36,9 +36,9 @@ class Bracket(NamedTuple):
 
 
 def bracket(algorithm: Algorithm, model: CostModel, elements: int) -> Bracket:
-    """Return the bracket of a library algorithm for a buffer of ``elements``, or (0, infinity) if no bracket is known.
+    """Return the bounds on the time of a library algorithm, or (0, infinity) if no bounds are known.
 
-    ``model.nbytes`` is the size of the buffer in bytes.
+    The buffer has ``elements`` elements and ``model.nbytes`` bytes.
 
     >>> from collectives import find_algorithm
     >>> network = CostModel(p=4, nbytes=40.0, alpha=1.0, beta=1.0, gamma=0.0)
@@ -56,9 +56,9 @@ def bracket(algorithm: Algorithm, model: CostModel, elements: int) -> Bracket:
 
 
 def least_on_faster(algorithm: Algorithm, model: CostModel, elements: int) -> float:
-    """Return a lower bound, in seconds, on the time on any network where no message is faster than in ``model``.
+    """Return a lower bound in seconds that holds on any network whose messages are not faster than in ``model``.
 
-    The bound adds the times of consecutive messages, without shared links. It is 0 if no bound is known.
+    The bound adds the times of consecutive messages, as if no messages shared links. If no bound is known, it is 0.
     """
     return bracket(algorithm, model, elements).least if _is_one_at_a_time(algorithm) else 0.0
 
@@ -80,19 +80,18 @@ def _is_one_at_a_time(algorithm: Algorithm) -> bool:
 
 
 def _between_closed_forms(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
-    """Return the closed forms of the shorter and of the longer buffer, as lower and upper bounds.
+    """Return the closed-form times of the rounded-down and the rounded-up buffer as lower and upper bounds.
 
-    The closed forms also bound the direct algorithms. All data that a rank receives in a step crosses its link after
-    one latency, and no rank begins its second step earlier. A link never has more than p - 1 messages of one step, and
-    a max-min fair share is at least the capacity divided by p - 1. When all ranks have finished the first step, none of
-    its messages remain.
+    They also bound the *direct* algorithms. All data that a rank receives in a step crosses its link after one latency,
+    and no rank begins its second step earlier. A link never has more than p - 1 messages of one step, and a max-min
+    fair share is at least the capacity divided by p - 1. When all ranks have finished the first step, none of its
+    messages remain.
     """
     least, most = closed_form(algorithm, lower), closed_form(algorithm, upper)
     return UNKNOWN if least is None or most is None else (least, most)
 
 
 def _two_trees(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
-    """Return bounds for two trees, in which each message gets at least half of a link's bandwidth."""
     most = closed_form(algorithm, upper)
     return least_seconds(algorithm, lower), inf if most is None else most
 
@@ -100,14 +99,14 @@ def _two_trees(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tupl
 def _bidirectional_ring(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
     """Return bounds for two rings in opposite directions that share every link.
 
-    A link has at most two messages at once, so each gets at least half of its bandwidth, as in the closed form.
+    Upper bound: a link has at most two messages at once, so each gets at least half of its bandwidth.
 
-    All data that a rank sends crosses its link. The link is also idle while both rings wait: for their first messages,
-    and between steps as long as the rings are synchronized. Let all messages of a step be posted within d seconds. Let
-    m and M be the times of the shorter and the longer message alone. A message is alone on its links for at most d, so
-    the first one ends at least 2 m - d after its latency, and the last one at most d + 2 M. The next step is posted
-    within a spread of 2 d + 2 (M - m) plus the difference in reduction times. Between the steps, the link is idle for a
-    latency and the reduction, minus the spread. This holds until messages of two steps could overlap.
+    Lower bound: all data that a rank sends crosses its link. In addition, the link is idle while both rings wait.
+    Suppose that all messages of a step are posted within d seconds, and that the shorter and the longer message alone
+    take m and M seconds. A message is alone on its links for at most d seconds. Therefore, messages end between 2 m - d
+    and d + 2 M after their latency, and the next step is posted within 2 d + 2 (M - m), plus the difference in
+    reduction times. Before the next step, the link is idle for a latency and a reduction, minus this spread. The sum
+    ends at the first step without idle time.
     """
     steps, share = 2 * (lower.p - 1), 1 / (2 * lower.p)
     seconds, spread = lower.alpha + 2 * steps * share * lower.nbytes * lower.beta, 0.0

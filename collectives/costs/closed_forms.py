@@ -1,11 +1,11 @@
 """Compute costs in closed form from alpha (s/message), beta (s/byte sent) and gamma (s/byte reduced or copied).
 
-The formulas hold on a symmetric network without contention: each rank has its own full-duplex link to an ideal switch,
-and its simultaneous sends share that link. Buffers are divided into equal chunks. On such a network, the formulas equal
-the simulation to the last digit, except the formulas in ``UPPER_BOUNDS``, which are upper bounds. They return seconds.
+The formulas return seconds. They hold on a symmetric network: each rank has its own full-duplex link to an ideal
+switch, and messages that it sends at the same time share that link. Buffers are divided into equal chunks. On such a
+network, the formulas equal the simulated times. Only the formulas in ``UPPER_BOUNDS`` are upper bounds instead.
 
 Sources: Chan, Heimlich, Purkayastha, van de Geijn (2007); Thakur, Rabenseifner, Gropp (2005); Patarasuk and Yuan (2009)
-for the ring; Sanders, Speck, Träff (2009) for the two trees. The remaining formulas are counted from the programs.
+for the ring; Sanders, Speck, Träff (2009) for the two trees. The other formulas were derived from the programs.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ ROUNDING = 1e-12  # relative to the elapsed time; a message with less time left 
 
 
 class StepShares(NamedTuple):
-    """The data that a step sends and then reduces. Both amounts are shares of the buffer."""
+    """The data that a channel sends in one step and the data that it then reduces, both as shares of the buffer."""
 
     sent: float
     reduced: float
@@ -37,11 +37,10 @@ class _Channel:
 def seconds_on_shared_link(
     channels: Sequence[list[StepShares]], alpha: float, sending: float, reducing: float
 ) -> float:
-    """Return the seconds until the last channel has finished its steps.
+    """Return the time in seconds at which the last of several concurrent channels has finished its steps.
 
-    In each step, a channel waits ``alpha`` seconds, sends, and then reduces. All channels that send at the same time
-    share the link equally. ``sending`` is the time to send a whole buffer alone, and ``reducing`` is the time to reduce
-    it, in seconds.
+    In each step, a channel waits ``alpha`` seconds, sends, and then reduces. Channels that send at the same time share
+    the link equally. ``sending`` and ``reducing`` are the times in seconds to send and to reduce a whole buffer alone.
     """
     now, last = 0.0, 0.0
     working = [_Channel(steps, sends_at=alpha) for steps in channels if steps]
@@ -74,11 +73,11 @@ class CostModel(NamedTuple):
     gamma: float  # seconds per byte reduced or copied
 
     def messages(self, number: float, share: float) -> float:
-        """Return the time in seconds of ``number`` consecutive messages, each with ``share`` of the buffer."""
+        """Return the time in seconds of ``number`` consecutive messages of ``share * nbytes`` bytes each."""
         return number * (self.alpha + share * self.nbytes * self.beta)
 
     def work(self, share: float) -> float:
-        """Return the time in seconds to reduce or copy ``share`` of the buffer."""
+        """Return the time in seconds to reduce or copy ``share * nbytes`` bytes."""
         return share * self.nbytes * self.gamma
 
     def for_group(self, p: int, share: float = 1.0) -> "CostModel":
@@ -86,12 +85,12 @@ class CostModel(NamedTuple):
 
     @property
     def doublings(self) -> int:
-        """The number of steps in which one message reaches all ranks by doubling: ceil(log2 p)."""
+        """The number of steps that a broadcast by recursive doubling takes: ceil(log2 p)."""
         return (self.p - 1).bit_length()
 
     @property
     def core(self) -> int:
-        """The largest power of two up to the number of ranks."""
+        """The largest power of two that is at most the number of ranks."""
         return 1 << (self.p.bit_length() - 1)
 
     @property
@@ -109,7 +108,7 @@ def chain_reduce(m: CostModel, slices: int = 8) -> float:
 
 
 def spare_ranks(m: CostModel) -> float:
-    """Return the additional time of spare ranks: their buffers travel to core ranks, are reduced, and travel back."""
+    """Return the seconds that ranks beyond the largest power of two add: they send their data, then receive results."""
     return m.messages(2, 1) + m.work(1) if m.p > m.core else 0.0
 
 
@@ -124,7 +123,7 @@ def halving_doubling_all_reduce(m: CostModel) -> float:
 
 
 def exchanged_shares(m: CostModel) -> list[float]:
-    """Return the share of the buffer that rank 0 sends in each step. Chunks of spare ranks are included."""
+    """Return the size of rank 0's message in each step of recursive doubling, as a share of the buffer."""
     spare, counts = m.p - m.core, [1 << bit for bit in range(m.core.bit_length() - 1)]
     return [(count + min(count, spare)) / m.p for count in counts]
 
@@ -140,7 +139,7 @@ def recursive_halving_reduce_scatter(m: CostModel) -> float:
 
 
 def bruck_all_to_all(m: CostModel) -> float:
-    """Return the time in seconds. Each part is packed, sent and unpacked once per set bit of its distance.
+    """Return the time in seconds. A chunk is packed, sent and unpacked once for each set bit of its distance to travel.
 
     The program also copies the whole buffer twice to rotate it.
     """
@@ -153,7 +152,7 @@ def bruck_all_to_all(m: CostModel) -> float:
 def double_tree_broadcast(m: CostModel, slices: int = 8) -> float:
     """Return an upper bound on the time in seconds. Each tree is at most ceil(log2 p) deep.
 
-    At most two messages share a link. Each of them has ``1 / (2 * slices)`` of the buffer.
+    Two messages of the two trees can share a link. Each has the size ``1 / (2 * slices)`` of the buffer.
     """
     return m.messages(m.doublings + slices - 1, 1 / slices) if m.p > 1 else 0.0
 
@@ -171,7 +170,7 @@ def double_tree_reduce(m: CostModel, slices: int = 8) -> float:
 
 
 def double_tree_lower_bound(m: CostModel, collective: str, slices: int) -> float:
-    """Return a lower bound in seconds for a collective on two trees.
+    """Return a lower bound in seconds for ``collective`` on two trees.
 
     Each tree's last slice starts after all other slices and then crosses the whole tree. The link of the root carries
     the whole buffer. With four ranks or more, a rank with two children receives from them one after the other.
@@ -185,7 +184,7 @@ def double_tree_lower_bound(m: CostModel, collective: str, slices: int) -> float
 
 
 def torus_all_reduce(m: CostModel, columns: int | None = None, rows: int | None = None) -> float:
-    """Return the time in seconds. Each dimension has two channels, and simultaneous messages share the link."""
+    """Return the time in seconds, simulated on one link that all channels of the torus share."""
     shape = torus_shape(m.p, columns, rows)
     orders = [shape[k:] + shape[:k] for k in range(len(shape)) for _ in range(2)]
     seconds = (m.alpha, m.nbytes * m.beta, m.nbytes * m.gamma)
@@ -202,7 +201,7 @@ def _torus_channel(sizes: Sequence[int], channels: int) -> list[StepShares]:
 def hierarchical_all_reduce(
     m: CostModel, gpus: int | None = None, node: str = "ring", rail: str = "ring", gather: str | None = None
 ) -> float | None:
-    """Return the sum of the inner closed forms, or None if an inner algorithm has no formula."""
+    """Return the sum of the times of the three inner algorithms in seconds, or None if one of them has no formula."""
     inner = inner_algorithms(m.p, gpus, node, rail, gather)
     shares = 1, 1 / inner[0].world_size, 1
     seconds = [
@@ -216,7 +215,7 @@ Form = Callable[..., float | None]
 
 
 def one_after_the_other(*names: str) -> Form:
-    """Return the formula of an algorithm that runs the algorithms ``names`` in sequence. It adds their times."""
+    """Return a formula that adds the times of the named algorithms, for an algorithm that runs them in sequence."""
     return lambda m, **parameters: sum(FORMS[name](m, **parameters) or 0.0 for name in names)
 
 
@@ -272,7 +271,7 @@ UPPER_BOUNDS = {"broadcast/double_tree", "reduce/double_tree", "all_reduce/doubl
 
 
 def closed_form(algorithm: Algorithm, model: CostModel) -> float | None:
-    """Return the time of a library algorithm in seconds, computed by its formula, or None if it has no formula.
+    """Return the time of a library algorithm in seconds from its formula, or None if it has no formula.
 
     >>> from collectives import find_algorithm
     >>> network = CostModel(p=4, nbytes=1e6, alpha=1e-6, beta=1e-9, gamma=0.0)
@@ -284,7 +283,7 @@ def closed_form(algorithm: Algorithm, model: CostModel) -> float | None:
 
 
 def least_seconds(algorithm: Algorithm, model: CostModel) -> float:
-    """Return a lower bound in seconds for a library algorithm with equal chunks, or 0 if no bound is known."""
+    """Return a lower bound in seconds for a double tree with equal chunks. It is 0 for all other algorithms."""
     name = f"{algorithm.spec.name}/{algorithm.name}"
     if not algorithm.is_builtin or name not in UPPER_BOUNDS or model.p == 1:
         return 0.0

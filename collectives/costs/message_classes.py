@@ -1,4 +1,4 @@
-"""Group messages whose times are equal into classes, and list the programs (probes) that measure each class."""
+"""Group messages that take equally long into classes, and define the test programs (probes) that measure each class."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -20,9 +20,9 @@ Location = tuple[int, int, int]  # rank, channel, step
 class MessageClass(NamedTuple):
     """The properties of a message that determine its time.
 
-    ``pattern`` names what the sender and the receiver do at the same time. A ``relay`` is a single message. In an
-    ``exchange``, every rank sends to ``width`` ranks and receives from ``width`` ranks. In a ``fan_in``, one rank
-    receives from ``width`` ranks that wait to send. In a ``fan_out``, one rank sends to ``width`` waiting ranks.
+    ``pattern`` is one of four. A ``relay`` is a single message. In an ``exchange``, every rank sends to ``width`` ranks
+    and receives from ``width`` ranks. In a ``fan_in``, one rank receives from ``width`` ranks that wait to send. In a
+    ``fan_out``, one rank sends to ``width`` waiting ranks.
     """
 
     pattern: str
@@ -33,9 +33,10 @@ class MessageClass(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A program of ``length`` hops, one after another. Messages of all hops have ``nbytes`` bytes.
+    """A test program that repeats a communication pattern ``length`` times. Every message has ``nbytes`` bytes.
 
-    A hop is one message of a relay, or one round of an exchange or a fan. A fan changes direction with each hop.
+    One repetition is a message of a relay, or a round of an exchange or a fan. Repetitions of a fan alternate between
+    fan-in and fan-out.
     """
 
     pattern: str
@@ -46,7 +47,7 @@ class Probe(NamedTuple):
 
 
 def probes_of(message_class: MessageClass, world_size: int) -> Iterator[Probe]:
-    """Yield the probes that measure a message class.
+    """Yield the one or two test programs that measure a message class.
 
     >>> [probe.length for probe in probes_of(MessageClass("relay", 1, False, 4096, is_first=False), world_size=2)]
     [1, 3]
@@ -60,10 +61,10 @@ def probes_of(message_class: MessageClass, world_size: int) -> Iterator[Probe]:
 
 
 def message_seconds(message_class: MessageClass, world_size: int, seconds: Callable[[Probe], float]) -> float:
-    """Return the time of a message class in seconds, computed from the measured times of its probes.
+    """Return the time of one message of a class in seconds. ``seconds`` returns the measured time of a test program.
 
-    If there are two probes, the result is the difference of their times, divided by the number of additional hops. A
-    fan's time is divided equally among its messages.
+    If the class has two test programs, the time of one repetition is the difference of their times, divided by the
+    difference of their lengths. The messages of a fan share its time equally.
     """
     short, *rest = probes_of(message_class, world_size)
     total = seconds(short)
@@ -74,7 +75,7 @@ def message_seconds(message_class: MessageClass, world_size: int, seconds: Calla
 
 @dataclass(frozen=True)
 class MessageKind:
-    """A message of a schedule, with the properties that determine its class."""
+    """One message of a schedule, with its endpoints, its chunks, and the properties that determine its class."""
 
     src: Location
     dst: Location
@@ -88,7 +89,7 @@ class MessageKind:
     is_first: bool
 
     def message_class(self, call: CollectiveCall, world_size: int) -> MessageClass:
-        """Return the class of this message in a call. Chunks that differ by one element count as equally large."""
+        """Return the class of this message in a call. All chunks count as equally large, with the size rounded up."""
         chunks = call.algorithm.chunks(world_size)
         nbytes = self.count * -(-call.elements // chunks) * call.itemsize
         return MessageClass(self.pattern, self.width, self.reduces, nbytes, self.is_first)
@@ -104,10 +105,10 @@ def find_message_classes(call: CollectiveCall, world_size: int) -> list[MessageC
 
 @lru_cache(maxsize=32)
 def find_message_kinds(algorithm: Algorithm, world_size: int, root: int) -> dict[int, MessageKind]:
-    """Return the kind of each message of a schedule, keyed by the index of its receive.
+    """Return the properties of each message of a schedule, keyed by the index of its receive operation.
 
-    A fan consists of consecutive steps in which one rank only receives, or only sends. In every step except the first,
-    all peers were ready before this rank.
+    A fan is a sequence of steps in which one rank only receives, or only sends. A step continues a fan only if all of
+    its peers became ready before this rank.
     """
     schedule = build_schedule(algorithm, world_size, root)
     depth = {(rank, channel, step): depth for rank, channel, step, depth in completion_depths(schedule)}
@@ -166,9 +167,9 @@ def _before(depth: dict[Location, int], location: Location) -> int:
 def _fans(
     schedule: Schedule, fans: dict[Location, list[int]], other: dict[Location, list[int]], depth: dict[Location, int]
 ) -> dict[Location, tuple[int, bool]]:
-    """Return the width of each step's fan, and whether that fan is the first communication of its rank.
+    """Return the width of the fan at each location, and whether the fan is the first communication of its rank.
 
-    ``fans`` are the operations that form fans, and ``other`` are the operations in the opposite direction.
+    ``fans`` are the sends or receives that can form fans, and ``other`` are the operations in the opposite direction.
     """
 
     def were_ready(location: Location) -> bool:
