@@ -15,7 +15,7 @@ MOST_CHANNELS = 1024  # channels of one rank
 
 
 class ProgramLimits(NamedTuple):
-    """The limits for loading a user's file, and for recording one program on all ranks."""
+    """The time and memory limits for loading a user's file, and for recording its program once on all ranks."""
 
     seconds: float  # CPU time and sleep
     memory: int  # bytes of all processes of the file together
@@ -29,7 +29,7 @@ class ProgramLimits(NamedTuple):
 
 
 def read_limits() -> ProgramLimits:
-    """Return the limits from the environment, or the defaults. Raise InputError for an invalid environment variable."""
+    """Return the limits that environment variables set, or their defaults. Raise InputError for an invalid value."""
     text = os.environ.get(SECONDS_KEY, str(SECONDS))
     try:
         seconds = float(text)

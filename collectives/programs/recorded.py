@@ -1,4 +1,4 @@
-"""Replay the recorded operations of a user's rank program as an ``Algorithm`` of this process.
+"""Use a user's rank program as an ``Algorithm`` by replaying its operations, which a worker process recorded.
 
 Recorded steps are not trusted: this module checks their format, and they are verified like any other program.
 """
@@ -30,14 +30,14 @@ Parameters = dict[str, Any]
 
 
 class RecordedFailure(NamedTuple):
-    """A program's failure as recorded in the worker process."""
+    """An exception of a user's program, recorded in the worker process."""
 
     at: tuple[int, int, int]  # rank, channel, step; step -1: the program did not start
     answer: dict[str, Any]
 
 
 def raise_failure(answer: dict[str, Any]) -> NoReturn:
-    """Raise the failure in a worker's answer: Undefined if the world size is not supported, otherwise InputError."""
+    """Raise the error in a worker's reply: Undefined for an unsupported world size, InputError for other errors."""
     raise (Undefined if answer.get("undefined") is True else InputError)(make_printable(str(answer.get("refused"))))
 
 
@@ -53,9 +53,9 @@ class RecordedSteps:
     failures: dict[int, RecordedFailure]  # by rank
 
     def channels(self, rank: int) -> tuple[Iterator[Step], ...]:
-        """Return the steps of each channel of a rank.
+        """Return one iterator over steps per channel of a rank. An iterator raises the program's error at its step.
 
-        Raise the program's failure, either in this call or when the iteration reaches the failed step.
+        If the program failed before its first step, raise the error immediately.
         """
         if rank >= len(self.counts):
             raise_failure(next(iter(self.failures.values())).answer)
@@ -91,9 +91,9 @@ class RecordedSteps:
         return [Operation(KINDS[kind], peer, chunk, count, into) for kind, peer, chunk, count, into in rows]
 
     def table(self) -> Ints:
-        """Return one row per operation: its rank, channel and step, and its five numbers; shape [operations, 8].
+        """Return an array with one row per operation: its rank, channel, step, kind, peer, chunk, count and into.
 
-        Raise InputError if a program failed.
+        Raise InputError if the program of a rank failed.
         """
         if self.failures:
             raise InputError("a rank has failed")
@@ -105,14 +105,14 @@ class RecordedSteps:
         return np.column_stack([of_operations, self.numbers]).astype(np.int32, copy=False)
 
     def line(self, rank: int, channel: int, step: int) -> int:
-        """Return the line that yields a step, or 0 if it is unknown."""
+        """Return the line of the user's file that yields a step, or 0 if unknown."""
         if rank >= len(self.counts) or channel >= len(self.counts[rank]) or step >= self.counts[rank][channel]:
             return 0
         return int(self.lines[self.first_step(rank, channel) + step])
 
 
 class RecordedProgram:
-    """The function of an algorithm from a user's file. A call returns the recorded steps."""
+    """A function that returns the recorded steps of a rank. It replaces the function in the user's file."""
 
     def __init__(self, file: ProgramFile, name: str, described: dict[str, Any], leading: tuple[str, ...]) -> None:
         self.file, self.name, self.first_line = file, name, int(described["line"])
@@ -124,10 +124,10 @@ class RecordedProgram:
         self.counts: dict[Any, Any] = {}
 
     def __call__(self, rank: Any, world_size: int, root: Any = 0, **parameters: Any) -> tuple[Iterator[Step], ...]:
-        """Return the steps of each channel of ``rank``, which is a number or a symbolic rank.
+        """Return one iterator over steps per channel of ``rank``, which can be a number or a symbolic rank.
 
-        If the rank is symbolic, the root can be symbolic too, so that each rank has its own root. Raise InputError if
-        the program fails, and Diverges if ranks of a symbolic rank take different branches.
+        If the rank is symbolic, the root can be symbolic too. Raise InputError if the program fails. Raise Diverges if
+        a symbolic rank represents ranks that take different branches.
         """
         if isinstance(rank, VectorRank):
             root = tuple(root.values.tolist()) if isinstance(root, VectorRank) else root
@@ -141,7 +141,7 @@ class RecordedProgram:
         return self._record_all(world_size, root, parameters).table()
 
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int, **parameters: Any) -> int | None:
-        """Return the line that yields a step, or the program's first line if ``at`` is None or the line is unknown."""
+        """Return the line that yields step ``at``. If ``at`` is None or the line is unknown, return the first line."""
         if at is None:
             return self.first_line
         recorded = self._recorded.get(_key(world_size, root, parameters))
@@ -181,14 +181,14 @@ class RecordedProgram:
             raise self.file.unreadable(error) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to pickle. It excludes cached failures."""
+        """Return the attributes to pickle, without the cached failures."""
         return self.__dict__ | {"_recorded": OrderedDict(
             (key, steps) for key, steps in self._recorded.items() if isinstance(steps, RecordedSteps)
         )}  # fmt: skip
 
 
 class RecordedCount:
-    """A user's rule for the number of chunks, or of scratch chunks."""
+    """A function for the number of chunks or scratch chunks, which runs in the worker process of the user's file."""
 
     def __init__(self, program: RecordedProgram, rule: str, accepted: list[str]) -> None:
         self.program, self.rule = program, rule
@@ -197,7 +197,7 @@ class RecordedCount:
         self.__signature__ = inspect.Signature(parameters)
 
     def __call__(self, world_size: int, **values: Any) -> Any:
-        """Return the number of chunks. Raise InputError if the rule fails, Undefined for an unsupported world size."""
+        """Return the number of chunks. Raise InputError if the function fails or does not support the world size."""
         key = (self.rule, *_key(world_size, 0, values))
         if key not in self.program.counts:
             question = {
@@ -212,7 +212,7 @@ class RecordedCount:
 
 
 def load_recorded(path: Path) -> list[Algorithm]:
-    """Return the algorithms of a file, whose programs run in a worker process.
+    """Return the algorithms that a user's file declares. Their programs run in a worker process.
 
     Raise InputError if the file does not load, exceeds a limit, or declares an invalid algorithm.
     """
@@ -245,7 +245,10 @@ def _recorded(file: ProgramFile, described: dict[str, Any]) -> Algorithm:
 
 
 def read_recorded_steps(header: dict[str, Any], body: bytes, ranks: Any, world_size: int) -> RecordedSteps:
-    """Return the steps in an answer. Raise KeyError, TypeError, ValueError or IndexError if the answer is invalid."""
+    """Return the steps that a worker's reply contains.
+
+    Raise KeyError, TypeError, ValueError or IndexError if the reply is invalid.
+    """
     counts = [[_whole(count) for count in channels] for channels in header["channels"]]
     steps, operations, shifted, vectors = (_whole(header[key]) for key in ("steps", "operations", "shifted", "vectors"))
     width = len(ranks) if isinstance(ranks, list) else 0

@@ -1,7 +1,7 @@
 """Record the operations of a user's rank program as numbers, inside the worker process.
 
-A step is recorded as its line and its number of operations. An operation is recorded as five numbers. If the program
-runs for many ranks at once, a number can be symbolic. A value that is not a number is recorded as its ``repr``.
+A step is recorded as its line and its number of operations, and an operation as its five fields. If the program runs
+for many ranks at once, a field can be a symbolic number. An operation with any other value is rejected.
 """
 
 from array import array
@@ -23,9 +23,10 @@ Note = Callable[[int, int, int, int], None]  # called with the rank, channel, st
 
 
 def describe_failure(error: BaseException, file: str, subject: str, line: int | None = None) -> dict[str, Any]:
-    """Return the answer to send for an exception: its text, and whether it is ``Undefined``.
+    """Return the reply for an exception in a user's file: its text, and whether it is an ``Undefined`` error.
 
-    ``subject`` starts the text of errors in the user's code. ``line`` is used if the traceback has no line of the file.
+    The text begins with ``subject`` if the user's code raised the exception. ``line`` is used if the traceback does not
+    contain ``file``.
     """
     if is_about_memory(error):
         text = f"it uses more than {read_limits().describe_memory()}"
@@ -38,17 +39,17 @@ def describe_failure(error: BaseException, file: str, subject: str, line: int | 
 
 
 def is_about_memory(error: BaseException) -> bool:
-    """Return whether memory ran out. torch raises a RuntimeError in place of MemoryError."""
+    """Return whether an exception means that memory ran out. In this case, torch raises RuntimeError."""
     cause = error.__cause__ or error
     return isinstance(cause, MemoryError) or "allocate memory" in first_line(cause)
 
 
 class TooMuch(InputError):  # noqa: N818
-    """The program yields more than the limits allow."""
+    """A user's program exceeds a limit on its channels, steps or operations."""
 
 
 class Recorder:
-    """Runs a program on all ranks of one call, and records their steps."""
+    """Runs a user's program on the ranks of one collective call, and records their steps."""
 
     def __init__(self, algorithm: Algorithm, note: Note) -> None:
         self.algorithm, self.note, self.file = algorithm, note, str(algorithm.source)
@@ -60,7 +61,7 @@ class Recorder:
         self.failures: list[dict[str, Any]] = []  # at most one per rank
 
     def record(self, ranks: Iterable[Any], world_size: int, root: Any) -> None:
-        """Run the program of each rank. After a failure, the remaining ranks still run, unless a limit was exceeded."""
+        """Run the program of each rank. If it fails, continue with the next rank, unless a limit was exceeded."""
         for number, rank in enumerate(ranks):
             self.channels.append([])
             at = [number, 0, -1]
@@ -112,7 +113,7 @@ class Recorder:
         self.steps.extend((line, len(step)))
 
     def _take_symbol(self, number: Any, index: int) -> int:
-        """Return a number as an int. For a symbolic number, record it and return 0."""
+        """Return a number as an int. If it is symbolic, record it separately and return 0."""
         if isinstance(number, ShiftedRank):
             self.shifted.extend((index, number.shift, number.base, number.stride))
         elif isinstance(number, VectorRank):

@@ -1,7 +1,7 @@
-"""Run users' files in worker processes, and end workers that exceed their limits.
+"""Run users' files in worker processes, and kill workers that exceed their limits.
 
-A server process forks the workers. It starts with the first file. The limits protect against accidents; this is not a
-sandbox.
+A server process forks the workers. It is started for the first file. The limits protect against accidents, and are not
+a security sandbox.
 """
 
 import atexit
@@ -57,14 +57,14 @@ log = logging.getLogger("ringlab")
 
 
 class ServerLostError(Exception):
-    """The server of the worker processes has ended. A user's program can cause this."""
+    """The server process that forks the workers has exited. A user's program can cause this."""
 
 
 class ProgramFile:
-    """A user's file, which a worker process executes. Time is limited per question, and memory per worker."""
+    """A user's file and the worker process that executes it, with a time limit per request and a memory limit."""
 
     def __init__(self, path: Path, modules: tuple[str, ...] = ()) -> None:
-        """Store the path. The worker first imports ``modules`` of Ringlab, which do not count toward the limits."""
+        """Store the path. The worker imports ``modules`` of Ringlab first, without limits."""
         self.path, self.modules, self._printed, self._worker = path, modules, 0, list["WorkerProcess"]()
         finalize(self, _forget, self._worker)
 
@@ -72,9 +72,9 @@ class ProgramFile:
         return ProgramFile, (self.path, self.modules)
 
     def ask(self, question: dict[str, Any]) -> Answer:
-        """Send a question to the worker and return its answer, whose content the caller must not trust.
+        """Send a request to the worker and return its reply. The caller must not trust the content of the reply.
 
-        Raise ProgramEnded if the worker or its server ends or exceeds a limit before it answers. Raise InputError if a
+        Raise ProgramEnded if the worker or its server exits or exceeds a limit before it replies. Raise InputError if a
         limit in the environment is invalid, or if the file no longer declares the algorithm.
         """
         limits = read_limits()
@@ -142,7 +142,7 @@ def _start(path: Path, modules: tuple[str, ...], limits: ProgramLimits) -> dict[
 
 
 class Usage(NamedTuple):
-    """The resources that a set of processes uses."""
+    """The total resources that several processes use."""
 
     seconds: float  # CPU time, including children that have exited
     memory: int  # bytes, without memory that is shared with files
@@ -150,7 +150,7 @@ class Usage(NamedTuple):
 
 
 def measure(processes: list[psutil.Process]) -> Usage:
-    """Return the resources that the processes use. Processes that no longer exist do not count."""
+    """Return the total resources that the processes use. Processes that have exited are ignored."""
     seconds, nbytes, is_awake = 0.0, 0, False
     for process in processes:
         with suppress(psutil.Error), process.oneshot():
@@ -186,10 +186,10 @@ class WorkerProcess:
             self._bell.send(b"?")
 
     def wait(self, memory: int, seconds: float, subject: str) -> str:
-        """Wait for the worker's answer. Return "" when it arrives, otherwise the reason in one word, such as "memory".
+        """Wait for the worker's reply. Return "" if it arrives, otherwise one word for the problem, such as "memory".
 
-        ``memory`` limits the additional bytes of all its processes. ``seconds`` limits the CPU time and sleep; time
-        spent waiting for a core does not count. If the program is slow, log a warning that names ``subject``.
+        ``memory`` limits the additional bytes of the worker and the processes that it started. ``seconds`` limits their
+        CPU time and sleep, without the time in which they wait for a core. If ``subject`` is slow, a warning is logged.
         """
         begun = noted = time.monotonic()
         before, spent = measure([self.process]), 0.0
@@ -224,7 +224,7 @@ class WorkerProcess:
             before, noted = usage, now
 
     def status(self) -> int | None:
-        """Return the worker's wait status, as from ``os.waitpid``, or None while the worker runs."""
+        """Return the worker's exit status as returned by ``os.waitpid``, or None while the worker runs."""
         return self.server.status(self.process.pid)
 
     def _ends_soon(self) -> bool:
@@ -235,13 +235,13 @@ class WorkerProcess:
         return False
 
     def _read_output(self) -> bool:
-        """Read the output of the program and keep its beginning. Return False at the end of the output."""
+        """Read the program's output and store its first bytes. Return False at the end of the output."""
         chunk = os.read(self._output.fileno(), 1 << 16)
         self.printed += chunk[: MOST_OUTPUT - len(self.printed)]
         return bool(chunk)
 
     def read_answer(self) -> Answer | None:
-        """Return the header and the bytes of the worker's answer, or None if the answer is invalid."""
+        """Return the header and the body of the worker's reply, or None if the reply is invalid."""
         size = os.fstat(self._talk.fileno()).st_size
         header, _, body = os.pread(self._talk.fileno(), min(size, MOST_ANSWER), 0).partition(b"\n")
         try:
@@ -251,15 +251,15 @@ class WorkerProcess:
         return (answer, body) if isinstance(answer, dict) else None
 
     def pause(self) -> None:
-        """Suspend the worker until the next question, and end the processes that the worker has started."""
+        """Suspend the worker until the next request, and kill all processes that it has started."""
         _signal(self.process, signal.SIGSTOP)
         if self._has_started_others:
             self.server.end_strays()
 
     def describe_end(self, why: str, limits: ProgramLimits) -> ProgramEnded:
-        """Return the error for a worker that did not answer, with the line of the program.
+        """Return the error to raise for a worker that did not reply, with the line that its program had reached.
 
-        A worker that still runs is aborted, so that the interpreter writes its traceback.
+        If the worker still runs, it is aborted, so that the interpreter writes a traceback.
         """
         status = self.status()
         if status is None:
@@ -307,7 +307,7 @@ class WorkerProcess:
 
 
 class Server:
-    """The process that forks the workers. It runs no user code, and ends all workers when it ends."""
+    """The process that forks the workers. It runs no user code, and kills all workers when it exits."""
 
     def __init__(self) -> None:
         self.owner, self.workers = os.getpid(), dict[int, WorkerProcess]()
@@ -326,7 +326,7 @@ class Server:
         return self.workers.get(worker.process.pid) is worker
 
     def request(self, text: bytes, files: list[int] = []) -> int:  # noqa: B006 - only read
-        """Send a message with open files to the server and return its answer. Raise ServerLostError if it has ended."""
+        """Send a message and open files to the server, and return its reply. Raise ServerLostError if it has exited."""
         try:
             self.process.send_signal(signal.SIGCONT)  # a program can stop the server
             socket.send_fds(self._socket, [text], files)
@@ -335,7 +335,7 @@ class Server:
             raise ServerLostError from error
 
     def status(self, process: int) -> int | None:
-        """Return the wait status of the worker with the process ID ``process``, or None while the worker runs."""
+        """Return the exit status of the worker with this process ID, or None while the worker runs."""
         status = self.request(b"%d" % process)
         return None if status < 0 else status
 
@@ -371,7 +371,7 @@ _lock = threading.RLock()  # one question at a time
 
 
 def _server() -> Server:
-    """Return the server of this process. A forked process starts its own."""
+    """Return the server that this process has started. Start one if there is none or it has exited."""
     server = _Only.server
     if server is None or server.owner != os.getpid() or server.process.poll() is not None:
         if server is not None:

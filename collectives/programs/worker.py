@@ -1,7 +1,8 @@
-"""Execute users' files in worker processes, which a server process forks, one per file.
+"""Execute users' files in worker processes, one per file. A server process forks the workers.
 
-A worker answers questions about its file. The owner and the worker share one file for questions and answers: a line of
-JSON, followed by bytes. A byte on a socket announces each question or answer. The owner does not trust the answers.
+A worker handles requests about its file. A request is JSON, and a reply is a line of JSON followed by bytes. Both are
+written to a file that the worker shares with the process that started the server. A byte on a socket announces each of
+them. The replies are not trusted.
 """
 
 import ctypes
@@ -44,13 +45,13 @@ Answer = tuple[dict[str, Any], bytes]
 
 
 class Here:
-    """Stores whether this process is a worker."""
+    """Global state of this process."""
 
     is_worker = False  # whether it executes a user's file; such a process also executes the files that this file names
 
 
 def serve(owner: socket.socket) -> None:
-    """Fork workers and report their wait statuses on request. When ``owner`` closes, end all workers and return."""
+    """Run the server until ``owner`` is closed: fork workers and return exit statuses. Then kill all workers."""
     with suppress(OSError, AttributeError):  # only Linux has prctl
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)  # a program may have stopped this process
@@ -75,7 +76,7 @@ def serve(owner: socket.socket) -> None:
 
 
 def find_descendants(process: int, excluded: Collection[int] = ()) -> list[psutil.Process]:
-    """Return the living descendants of a process ID. IDs in ``excluded`` are left out, but not their descendants."""
+    """Return the running descendants of a process, without those in ``excluded``. The arguments are process IDs."""
     with suppress(psutil.Error):
         children = psutil.Process(process).children(recursive=True)
         return [child for child in children if child.pid not in excluded and is_alive(child)]
@@ -90,9 +91,9 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def end_processes(find: Callable[[], list[psutil.Process]]) -> None:
-    """Kill all processes that ``find`` returns, until two successive searches find none or ``GIVE_UP_S`` has passed.
+    """Kill the processes that ``find`` returns, until it returns none twice in a row or ``GIVE_UP_S`` has passed.
 
-    A process gets another parent when its parent ends, so a single search can miss it.
+    One search is not enough, because it can miss a process whose parent has just exited.
     """
     empty, give_up = 0, time.monotonic() + GIVE_UP_S
     while empty < 2 and time.monotonic() < give_up:
@@ -123,10 +124,11 @@ def execute_file(path: Path) -> list[Algorithm]:
 
 
 def _run_worker(talk: int, bell: int, output: int, notes: int) -> NoReturn:
-    """Answer the questions in the file ``talk`` until the process is ended. A byte on ``bell`` announces each question.
+    """Handle requests until the process is killed. The arguments are file descriptors.
 
-    ``output`` replaces standard output and error. ``notes`` contains the current location, followed by the traceback
-    that the interpreter writes when it crashes or is aborted.
+    ``talk`` contains a request and then its reply. A byte on ``bell`` announces each of them. ``output`` replaces
+    standard output and error. ``notes`` contains the current rank, channel, step and line, followed by a traceback if
+    the interpreter crashes or is aborted.
     """
     try:
         Here.is_worker = True
@@ -162,7 +164,7 @@ def write_whole(file: int, content: bytes) -> None:
 
 
 class Worker:
-    """A user's file and the algorithms that it declares."""
+    """The user's file that a worker process executes, and the algorithms that it declares."""
 
     def __init__(self, location: mmap.mmap) -> None:
         self.path, self.location = Path(), location
@@ -182,9 +184,7 @@ class Worker:
             return {"gone": question["name"]}, b""
 
     def _start(self, question: dict[str, Any]) -> Answer:
-        """Set up the environment, import Ringlab's modules, and then limit the memory, so that the imports do not
-        count.
-        """
+        """Set up the environment, import Ringlab's modules, and then limit the memory for the user's file."""
         self.path = Path(question["file"])
         os.environ.clear()
         os.environ.update(question["environment"])
@@ -208,7 +208,7 @@ class Worker:
         return {"algorithms": [_describe(declared) for declared in self.algorithms]}, b""
 
     def _call(self, question: dict[str, Any]) -> Answer:
-        """Call a Ringlab function, ``MODULE:FUNCTION``, with the file's path. Its result must be JSON-serializable."""
+        """Call a function of Ringlab, ``MODULE:FUNCTION``, with the path of the file, and return its result."""
         module, _, name = question["function"].partition(":")
         try:
             return {"found": getattr(importlib.import_module(module), name)(self.path, *question["given"])}, b""
@@ -216,7 +216,7 @@ class Worker:
             return describe_failure(error, str(self.path), ""), b""
 
     def _algorithm(self, question: dict[str, Any]) -> Algorithm:
-        """Return the algorithm of a question. Raise StopIteration if the file no longer declares it."""
+        """Return the algorithm that a request names. Raise StopIteration if the file no longer declares it."""
         named = (declared for declared in self.algorithms if declared.full_name == question["name"])
         return next(named).with_parameters(**question["parameters"])
 
@@ -232,10 +232,7 @@ class Worker:
         return {"count": max(-1, min(count, MOST_COUNT))}, b""
 
     def _record(self, question: dict[str, Any]) -> Answer:
-        """Record the operations of all ranks, of some ranks, or of one symbolic rank that represents all.
-
-        If several ranks are recorded together, each can have its own root.
-        """
+        """Record the operations of all ranks, of some ranks, or of one symbolic rank that represents all ranks."""
         world_size, root = question["world_size"], question["root"]
         ranks: Any = range(world_size)
         if question["ranks"] == "shifted":
@@ -269,7 +266,7 @@ def _describe_rule(rule: Any) -> Any:
 
 
 def _describe_parameter(parameter: inspect.Parameter) -> dict[str, Any] | None:
-    """Return the description of a parameter, or None if its default can only exist in this process."""
+    """Return a parameter as JSON content, or None if its default is not an integer, a string or None."""
     described: dict[str, Any] = {"name": parameter.name}
     if parameter.annotation is not parameter.empty:
         described["annotation"] = inspect.formatannotation(parameter.annotation)[:200]
