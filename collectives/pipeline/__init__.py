@@ -1,1 +1,1 @@
-"""Plan the order in which a rank posts and awaits messages. The executor and the simulators share this plan."""
+"""Plan when a rank posts its sends and receives, and when it waits for them. Executor and simulators share the plan."""

@@ -1,13 +1,13 @@
-"""Bind the steps of a rank program to memory: the elements that each operation reads and writes.
+"""Assign memory to the operations of a rank program: the elements that each operation reads and writes.
 
-The memory consists of tensors. A simulator needs only their sizes (``Extent``).
+The executor uses tensors as memory. A simulator uses ``Extent`` objects, which only have a size.
 
-A receive goes directly into its chunks if no operation of the step reads them. All other data is first received into or
-saved in *staging*, additional memory of the executor, and is then written to its chunks. In this way, every operation
-sees the chunks as they were before the step.
+A receive goes directly into its chunks if no operation of the step reads them. All other data first goes to *staging*,
+additional memory of the executor, and is then written to its chunks. In this way, every operation sees the chunks as
+they were before the step.
 
-A large buffer is processed in *slices*: slice i is the i-th of k parts of every chunk. Data keeps its position within a
-chunk, so each slice can run through the whole program independently.
+A large buffer is processed in *slices*: every chunk is divided into k slices, and slice i consists of the i-th piece of
+every chunk. Data keeps its position within a chunk, so each slice can run through the whole program independently.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from collectives.step import Kind, Operation, Step, copy, extent, offset, reduce
 
 
 class Elements(Protocol):
-    """Consecutive elements in memory."""
+    """The interface of consecutive elements in memory, such as a one-dimensional torch tensor."""
 
     @property
     def nbytes(self) -> int: ...
@@ -55,7 +55,7 @@ Allocate = Callable[[int], E]  # returns this many elements of staging that are 
 
 
 class Write(NamedTuple, Generic[E]):
-    """A local write: elements to copy to a target, or to reduce into it."""
+    """A local copy of elements from ``source`` to ``target``. If ``combines`` is True, it is a reduction instead."""
 
     operation: Operation  # local: the write of a receive is a copy or a reduce
     source: E
@@ -65,7 +65,7 @@ class Write(NamedTuple, Generic[E]):
 
 @dataclass(slots=True, eq=False)
 class Transfer(Generic[E]):
-    """A message, or a slice of it, with its memory and, if received, the write that follows."""
+    """A send or a receive of consecutive elements, which can be one slice of a message of the program."""
 
     operation: Operation
     step: int
@@ -85,7 +85,7 @@ class Transfer(Generic[E]):
 
 
 class BoundStep(NamedTuple, Generic[E]):
-    """The non-empty operations of one step, grouped by the time at which they are executed."""
+    """One step with its memory. Its non-empty operations are grouped by the time at which they are executed."""
 
     number: int
     receives: list[Transfer[E]]
@@ -96,7 +96,7 @@ class BoundStep(NamedTuple, Generic[E]):
 
 
 class SliceMemory(NamedTuple, Generic[E]):
-    """The memory of a program's chunks, restricted to one slice of each chunk."""
+    """The buffer, scratch and staging memory of a program, restricted to one slice of each chunk."""
 
     buffer: E
     scratch: E
@@ -106,7 +106,7 @@ class SliceMemory(NamedTuple, Generic[E]):
     slices: int = 1
 
     def elements(self, chunk: int, count: int) -> E:
-        """Return the elements of ``count`` chunks of the buffer or of scratch, from ``chunk`` on, within the slice."""
+        """Return the elements within the slice of ``count`` consecutive chunks. The first one is ``chunk``."""
         n = self.buffer.numel()
         begin, size = offset(chunk, n, self.chunks), extent(chunk, count, n, self.chunks)
         if self.slices > 1:
@@ -118,9 +118,10 @@ class SliceMemory(NamedTuple, Generic[E]):
 def bind_steps(
     program: tuple[Step, ...], memory: SliceMemory[E], areas: int = 1, first_area: int = 0
 ) -> list[BoundStep[E]]:
-    """Return the steps that move data, bound to ``memory``.
+    """Return the steps of a program with their memory, without steps that move no data.
 
-    Staging is divided into ``areas``. The steps use them in rotation, starting with ``first_area``.
+    Staging is divided into ``areas`` of equal size. Consecutive steps use consecutive areas, starting with
+    ``first_area``.
     """
     size = memory.staging.numel() // areas
     steps: list[BoundStep[E]] = []
@@ -133,7 +134,7 @@ def bind_steps(
 
 
 def staging_elements(program: tuple[Step, ...], n: int, chunks: int, slices: int = 1) -> int:
-    """Return the number of staging elements that suffices for every step of one slice."""
+    """Return the number of staging elements that is enough for any step, if each chunk has ``slices`` slices."""
 
     def need(op: Operation) -> int:
         return extent(op.into, op.count, n, chunks) if slices == 1 else op.count * -(-(n // chunks + 1) // slices)
@@ -165,10 +166,10 @@ def _bind_step(number: int, step: Step, memory: SliceMemory[E]) -> BoundStep[E]:
 
 
 def _written_late(step: Step) -> set[int]:
-    """Return the chunks that must be written after all messages of the step are complete.
+    """Return the chunks that a step must not write before all of its messages are complete.
 
-    These are the chunks that an operation of the step reads. A ``recv_reduce`` writes all of its chunks at once, and
-    writes to the same chunk keep their order. Therefore, if one of its chunks is written late, all are.
+    These are the chunks that the step also reads. A ``recv_reduce`` writes all of its chunks at once. Therefore, if one
+    of them is written late, all are.
     """
     late = {chunk for op in step for chunk in op.source}
     targets = [op.target for op in step if op.kind is Kind.RECV_REDUCE]
@@ -180,7 +181,7 @@ def _written_late(step: Step) -> set[int]:
 
 
 def _single_chunks(op: Operation) -> Iterator[Operation]:
-    """Yield one operation per chunk, because the slices of consecutive chunks are not adjacent in memory."""
+    """Split an operation into one per chunk, because the slices of consecutive chunks are not adjacent in memory."""
     for i in range(op.count):
         yield Operation(op.kind, op.peer, op.chunk + i, 1, op.into if op.kind is Kind.SEND else op.into + i)
 

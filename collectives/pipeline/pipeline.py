@@ -1,13 +1,12 @@
-"""Plan the order in which a rank posts and awaits its messages, so that independent messages overlap.
+"""Plan when a rank posts its sends and receives, and when it waits for them, so that independent messages overlap.
 
-Every channel, and every slice of a channel's chunks, is a *chain* of consecutive steps. One thread runs all chains,
-step by step. All ranks order the steps by *level*: the length of the longest sequence of dependent steps, on any ranks,
-that ends with the step. A rank therefore only waits for messages that other ranks have posted or will post without it,
-and no order of arrival can block it.
+Each slice of a channel runs through the steps of the program in order, as a *chain* of steps. One thread runs all
+chains in an order that is equal on all ranks: by *level*. The level of a step is the number of steps in the longest
+sequence of dependent steps that ends with it, over all ranks. A rank therefore never waits for a message that depends
+on its own later steps.
 
-Two kinds of operations move if the result stays the same. A receive is posted as soon as its memory is free, which
-saves the round trip that announces it to the sender. A send is awaited one step late unless its chunk is about to
-change.
+Two kinds of operations can move without a change in the result. A receive is posted as soon as its memory is free, so
+that the sender learns early that it is ready. A send is awaited one step later if neither step changes its data.
 """
 
 from collections import defaultdict
@@ -30,7 +29,7 @@ CHAINS = 4  # chains per channel, each with one slice in flight; further slices 
 
 
 class Region(NamedTuple):
-    """A part of the memory that a step uses: a slice of a chunk, or an area of the chain's staging."""
+    """A part of the memory that a step uses: a slice of a chunk, or one of the staging areas."""
 
     kind: str
     slice: int
@@ -42,7 +41,7 @@ Levels = dict[tuple[int, int, int], int]  # by (rank, channel, step)
 
 @dataclass(slots=True, eq=False)
 class SliceStep(Generic[E]):
-    """A step applied to one slice, with the messages that it posts at its start and awaits at its end."""
+    """A step of one slice. It posts messages at its start and waits for messages at its end."""
 
     channel: int
     chain: int  # index among all chains of the rank
@@ -55,21 +54,21 @@ class SliceStep(Generic[E]):
 
 
 class Pipeline(NamedTuple, Generic[E]):
-    """The program of one rank, ready to run on one buffer."""
+    """All steps of one rank on one buffer, in the order in which the rank completes them."""
 
     first: list[SliceStep[E]]  # the first step of each chain
     steps: list[SliceStep[E]]  # in the order in which they complete
 
 
 class PipelineBuilder(Generic[E]):
-    """Builds the pipelines of one rank for a call. Scratch and staging memory is reused for every buffer."""
+    """Builds the pipelines of one rank for a collective call. All buffers share the same scratch and staging memory."""
 
     def __init__(
         self, call: CollectiveCall, rank: int, world_size: int, allocate: Callable[[int], E], grouped: bool
     ) -> None:
-        """Allocate the memory with ``allocate``, a function of the number of elements.
+        """Allocate the scratch and staging memory. ``allocate`` returns memory for a given number of elements.
 
-        With ``grouped``, a channel has one slice, and each step ends before the next one begins.
+        If ``grouped`` is True, a channel has one slice, and each step completes before the next one begins.
         """
         algorithm, n = call.algorithm, call.elements
         self.programs = tuple(tuple(steps) for steps in algorithm.channels(rank, world_size, call.root))
@@ -103,7 +102,7 @@ class PipelineBuilder(Generic[E]):
         return chain
 
     def _order(self) -> Callable[[SliceStep[E]], tuple[int, ...]]:
-        """Return the sort key of a step: its level, plus a delay for slices that wait until their chain is free."""
+        """Return the sort key for steps: the level, plus a delay for slices that have to wait for an earlier slice."""
         levels = step_levels(*self._level_of)
         delay = -(-max(levels.values(), default=0) // self._chains) if self.slices > self._chains else 0
 
@@ -115,13 +114,13 @@ class PipelineBuilder(Generic[E]):
 
 
 def count_slices(chunk_bytes: int) -> int:
-    """Return the number of slices of a chunk. Above ``CHAINS`` slices, each has at least ``LARGEST_SLICE_BYTES``."""
+    """Return the number of slices into which each chunk of ``chunk_bytes`` bytes is divided."""
     return max(1, min(CHAINS, chunk_bytes // SLICE_BYTES), chunk_bytes // LARGEST_SLICE_BYTES)
 
 
 @lru_cache(maxsize=64)
 def step_levels(algorithm: Algorithm, world_size: int, root: int) -> Levels:
-    """Return the level of each step: the length of the longest sequence of dependent steps that ends with this step."""
+    """Return the level of each step: the length of the longest sequence of dependent steps that ends with it."""
     schedule = build_schedule(algorithm, world_size, root)
     columns = schedule.rank.tolist(), schedule.channel.tolist(), schedule.step.tolist()
     keys = [*zip(*columns, strict=True)]
@@ -143,7 +142,7 @@ def _link(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
 
 
 def _link_early(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
-    """Let each step post the receives of later steps whose memory is free, and await the previous step's sends."""
+    """Let steps post the receives of later steps as soon as their memory is free, and wait for sends one step later."""
     free: dict[Region, int] = {}  # the first step of the chain that may post a receive into a region
     posted: dict[int, int] = {}  # the step that posts the last receive from each peer: they stay in order
     for at, step in enumerate(chain):
@@ -160,7 +159,7 @@ def _link_early(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
 
 
 def _set_due_sends(step: SliceStep[E], at: int, program: tuple[Step, ...], free: dict[Region, int]) -> None:
-    """Await each send together with the next step, unless this step or the next one changes its data."""
+    """Let the next step wait for each send of ``step``. If either step changes the data, ``step`` waits itself."""
     changed = {*_written(step, program), *(_written(step.next, program) if step.next else ())}
     for send in step.step.sends:
         regions = _regions(step.slice, send.operation.source)
@@ -178,9 +177,9 @@ def _written(step: SliceStep[E], program: tuple[Step, ...]) -> list[Region]:
 
 
 def plan_pipeline(call: CollectiveCall, rank: int, world_size: int, *, step_by_step: bool = False) -> Pipeline[Extent]:
-    """Return the messages that a rank posts and awaits, in the order of the executor.
+    """Return the sends and receives of a rank in the order in which the executor posts and awaits them.
 
-    With ``step_by_step``, each step completes before the next one begins.
+    If ``step_by_step`` is True, each step completes before the next one begins.
 
     >>> from collectives import find_algorithm
     >>> pipeline = plan_pipeline(CollectiveCall(find_algorithm("all_reduce/ring"), 100), 0, 4)
