@@ -1,1 +1,1 @@
-"""Prove that schedules are free of deadlock, and that every rank ends with the data that the spec requires."""
+"""Prove that schedules cannot deadlock, and that every rank ends with the data that its collective defines."""

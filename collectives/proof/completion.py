@@ -1,7 +1,8 @@
-"""Find the order in which the steps of all ranks complete, or the ranks that wait for each other in a cycle.
+"""Find an order in which the steps of all ranks complete, or the ranks that wait for each other in a cycle.
 
-Completion assumes rendezvous: a send or a receive completes only after both are posted. A program that completes under
-this assumption needs no buffering in any backend. Matching is static, so one order represents every interleaving.
+The order assumes rendezvous: a send or a receive completes only after both are posted. A program that completes under
+this assumption needs no buffering in any backend. Messages are matched statically, so the proof of one order holds for
+all.
 """
 
 from collections.abc import Iterator
@@ -15,12 +16,10 @@ Meeting = tuple[int, int, int]  # actor and step of the matching send or receive
 
 
 def completion_order(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
-    """Yield the rank, channel and step of each step, in an order in which the steps can complete.
+    """Yield (rank, channel, step) for each step, in an order in which the steps can complete.
 
-    Raise Deadlock if some steps never complete.
-
-    A step is posted when the previous step of its channel is complete. It completes when the matching operations of its
-    messages are posted. An operation without a match never completes.
+    A step is posted when the previous step of its channel is complete. It completes when all sends and receives that
+    match its operations are posted. Raise Deadlock if some steps never complete.
 
     >>> from collectives import find_algorithm
     >>> from collectives.schedule.build import build_schedule
@@ -32,12 +31,11 @@ def completion_order(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
 
 
 def completion_depths(schedule: Schedule) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the rank, channel, step and depth of each step, in the order of ``completion_order``.
+    """Yield (rank, channel, step, depth) for each step, in an order in which the steps can complete.
 
+    The depth of a step is the number of messages in the longest chain of dependent messages that ends with it. A
+    message depends on the messages that its sender and its receiver completed in earlier steps of the same channel.
     Raise Deadlock if some steps never complete.
-
-    The depth of a step is the number of messages in the longest chain that ends with it, over all ranks. In a chain,
-    the sender or the receiver of each message completed the previous message in an earlier step of the same channel.
     """
     actors = [(rank, channel) for rank, channels in enumerate(schedule.programs) for channel in range(len(channels))]
     meetings = _meetings(schedule, {actor: number for number, actor in enumerate(actors)})
@@ -74,7 +72,7 @@ def _all_posted(meetings: list[Meeting], position: list[int]) -> bool:
 
 
 def _meetings(schedule: Schedule, number: dict[tuple[int, int], int]) -> list[list[list[Meeting]]]:
-    """Return the matching operations that each step waits for; shape [actor][step]. An actor is a rank's channel."""
+    """Return the operations that each step waits for on other ranks; shape [rank and channel][step]."""
     meetings: list[list[list[Meeting]]] = [
         [[] for _ in program] for channels in schedule.programs for program in channels
     ]

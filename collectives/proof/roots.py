@@ -1,7 +1,7 @@
-"""Group roots whose programs are identical when ranks are counted from the root, so that one proof covers a group.
+"""Group the roots of a collective so that one proof covers each group.
 
-Moving the root by one rank is then a permutation of ranks and parts. It maps the program, its rules and its spec to
-those of the next root.
+In a group, the programs of all roots are identical if ranks and parts are counted from the root. Changing the root then
+only renumbers ranks and parts. This maps the program, its rules and its spec to those of the other root.
 """
 
 from dataclasses import replace
@@ -22,9 +22,9 @@ MOST_SPLITS = 16  # runs for only some roots of a position; beyond it, a proof f
 
 
 def root_classes(algorithm: Algorithm, world_size: int) -> list[list[int]]:
-    """Return the roots grouped into classes. A single proof covers each class.
+    """Return groups of roots such that a proof for one root of a group holds for all of its roots.
 
-    Each root gets its own class if a program fails, breaks a rule, or cannot run for many roots at once.
+    Each root is alone in its group if a program fails, breaks a rule, or cannot run for many roots at once.
     """
     if not algorithm.spec.rooted:
         return [[0]]
@@ -39,7 +39,7 @@ def root_classes(algorithm: Algorithm, world_size: int) -> list[list[int]]:
 
 
 def _run(call: ProgramCall) -> list[tuple[Any, ...]]:
-    """Return each root's program, with ranks and chunks counted from the root. Raise Diverges after too many runs."""
+    """Return the program for each root, with ranks and chunks counted from the root. Raise Diverges if that is slow."""
     p, runs, splits = call.world_size, 0, 0
     programs: list[list[tuple[int, bytes, bytes]]] = [[] for _ in range(p)]
     waiting = [np.divmod(np.arange(p * p, dtype=np.int64), p)]  # positions and roots
@@ -75,9 +75,9 @@ def _run_together(call: ProgramCall, ranks: Ints, roots: Ints) -> list[Operation
 def _from_root(
     call: ProgramCall, root: Any, kind: Ints, peer: Ints, chunk: Ints, count: Ints, into: Ints
 ) -> tuple[Any, ...]:
-    """Return the fields of operations, with peers and chunks counted from the root.
+    """Return the fields of operations with their peers and chunks counted from the root.
 
-    Raise Diverges for a peer or a chunk that does not exist, because it may exist for another root.
+    Raise Diverges for a peer or chunk that does not exist, because it can exist for another root.
     """
     p, chunks, local = call.world_size, call.chunks, kind >= Kind.COPY
     shift = root * (chunks // p) if call.algorithm.spec.has_parts else 0

@@ -1,10 +1,9 @@
-"""Prove that an algorithm meets its spec, by a symbolic run in which chunks contain contributors instead of numbers.
+"""Prove that an algorithm is correct, by a symbolic run in which chunks contain contributors instead of numbers.
 
-Numbers can match by chance, but contributors cannot. A chunk contains the set of ranks whose data was reduced into it,
-as the bits of an integer (0: undefined). It also has an *origin*: the chunk of the contributors' buffers that this data
-comes from. Steps complete in the order of ``collectives.proof.completion``, which represents every interleaving. If a
-rank lacks data at the end, the error names the last rank that had the data, and the data that the first rank received
-last.
+Wrong numbers can be equal by chance, but contributors cannot. A chunk contains the set of ranks whose data was reduced
+into it, as the bits of an integer (0: undefined). It also has an *origin*: the chunk of those ranks' buffers in which
+the data started. Steps complete in the order of ``collectives.proof.completion``. If a rank lacks data at the end, the
+error names the last rank that had the data, and the data that the rank received last.
 
 An operation is a *mistake* if it reads undefined data, adds data of another chunk, or counts a contribution twice. Each
 mistake has its own bit above the bits of the ranks. It is an error only if this bit reaches a result.
@@ -31,7 +30,7 @@ from collectives.step import Kind, Operation
 
 
 class Landing(NamedTuple):
-    """A write of one chunk by an operation. Sets of contributors are stored as the bits of an integer."""
+    """One operation's write to a chunk. Contributors are sets of ranks, stored as the bits of an integer."""
 
     operation: int  # its index in the schedule
     chunk: int
@@ -42,7 +41,7 @@ class Landing(NamedTuple):
 
 
 class WrongChunk(NamedTuple):
-    """A chunk whose data at the end differs from the data that the spec requires."""
+    """A chunk with wrong data at the end, and the data that it should have."""
 
     rank: int
     chunk: int
@@ -51,7 +50,7 @@ class WrongChunk(NamedTuple):
 
 
 def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, chunk: int, missing: int) -> str:
-    """Explain why ``chunk`` of ``rank`` lacks the data of the lowest rank in the bit set ``missing``.
+    """Return the reason why ``chunk`` of ``rank`` lacks the data of the lowest rank in the bit set ``missing``.
 
     ``landings`` are the writes of all ranks to their chunks, in the order in which they happened.
     """
@@ -73,7 +72,7 @@ def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, 
 
 
 def explain_other(schedule: Schedule, landings: Sequence[Landing], rank: int, chunk: int) -> str:
-    """Name the last operation that wrote a chunk, or say that no operation did."""
+    """Return text that names the last operation that wrote ``chunk`` of ``rank``, or says that there was none."""
     arrivals = [landing for landing in landings if schedule.rank[landing.operation] == rank and landing.chunk == chunk]
     return (
         f"; last written in {_step(schedule, arrivals[-1].operation)}, by {schedule.operation(arrivals[-1].operation)}"
@@ -111,7 +110,7 @@ def _never_sent(schedule: Schedule, landings: Sequence[Landing], contributor: in
 
 
 def last_step(schedule: Schedule, rank: int) -> str:
-    """Return text about the line at which a rank's program ends, or an empty string if the line is unknown."""
+    """Return text about the line of a rank's last step, or an empty string if the line is unknown."""
     programs = schedule.programs[rank]
     channel = max(range(len(programs)), key=lambda number: len(programs[number]), default=0)
     steps = len(programs[channel]) if programs else 0
@@ -154,7 +153,7 @@ ChunkValues = tuple[list[int], list[int], list[int]]  # contributors, origins an
 
 @dataclass(frozen=True)
 class ProofReport:
-    """The costs of an algorithm that was verified at one world size.
+    """The result of verifying an algorithm at one world size: its costs, and the properties of its reductions.
 
     >>> verify("all_gather/direct", world_size=4)
     ProofReport(world_size=4, root=0, steps=1, messages=12, sent_share=0.75, ports=3, bitwise_identical=True, \
@@ -172,11 +171,11 @@ harmless_mistake=None)
 
 
 def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofReport:
-    """Prove that an algorithm is free of deadlock, and that each rank ends with the data that the spec requires.
+    """Prove that an algorithm cannot deadlock, and that every rank ends with the data that the collective defines.
 
-    Each contribution must be counted once, except in a barrier. Raise ProgramError with the rank, step, chunk and peer
-    of the error. Raise InputError for an unknown algorithm, an invalid world size or root, and if there are more chunks
-    than fit into memory.
+    The proof also shows that each contribution is counted once, except in a barrier. Raise ProgramError with the rank,
+    step, chunk and peer of the error. Raise InputError for an unknown algorithm, an invalid world size or root, or more
+    chunks than fit into memory.
 
     >>> verify("all_reduce/ring", world_size=4).messages
     24
@@ -204,15 +203,15 @@ def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofR
 
 @lru_cache(maxsize=256)
 def is_bitwise_identical(algorithm: Algorithm, world_size: int) -> bool:
-    """Return whether all ranks reduce each chunk in the same order, so that floats are equal to the last bit.
+    """Return whether all ranks reduce each chunk in the same order, so that their float results are bitwise identical.
 
-    It is also True if no two ranks end with the same reduced data. Raise ProgramError if the algorithm is not correct.
+    If no two ranks end with the same reduced data, return True. Raise ProgramError if the algorithm is not correct.
     """
     return verify(algorithm, world_size).bitwise_identical
 
 
 def check_bitwise_identical(algorithm: Algorithm, world_size: int) -> None:
-    """Raise InputError if the last bits of float sums can differ between ranks, and ProgramError if the proof fails."""
+    """Raise InputError if float sums can differ between ranks, or ProgramError if the algorithm is not correct."""
     if not is_bitwise_identical(algorithm, world_size):
         raise InputError(
             f"{algorithm.full_name}: its {world_size} ranks add in different orders, so model "
@@ -221,7 +220,7 @@ def check_bitwise_identical(algorithm: Algorithm, world_size: int) -> None:
 
 
 class SymbolicRun:
-    """The contributors, origins and reduction orders of the chunks of all ranks during a symbolic run."""
+    """The state of a symbolic run: the contributors, origins and reduction orders of all chunks of all ranks."""
 
     def __init__(self, schedule: Schedule) -> None:
         number = schedule.world_size * schedule.total
@@ -258,7 +257,7 @@ class SymbolicRun:
         return [_bits(contents(rank, part, p, root)) for part in range(p)]
 
     def _post(self, rank: int, channel: int, step: int) -> None:
-        """When a step is posted, save the data of the chunks that it sends."""
+        """Post a step: save the current content of the chunks that it sends."""
         program = self.schedule.programs[rank][channel]
         if step < len(program):
             first = self.first[rank][channel][step]
@@ -275,13 +274,13 @@ class SymbolicRun:
         return values, self.origin[rank][chunks], self.order[rank][chunks]
 
     def _mistake(self, index: int, problem: str) -> int:
-        """Record an operation's mistake and return its bit. From ``MOST_MISTAKES`` on, mistakes share one bit."""
+        """Record a mistake and return its bit. After ``MOST_MISTAKES``, all further mistakes share one bit."""
         if len(self.mistakes) < MOST_MISTAKES:
             self.mistakes.append((index, problem))
         return 1 << self.schedule.world_size + len(self.mistakes) - 1
 
     def complete(self, rank: int, channel: int, step: int) -> None:
-        """Write the data that a step receives, copies and reduces, after all its reads. Then post the next step."""
+        """Complete a step: write the data that it receives, copies and reduces. Then post the channel's next step."""
         landing, match = [], self.match
         who, origin, order = self.who[rank], self.origin[rank], self.order[rank]
         for index, op in enumerate(self.schedule.programs[rank][channel][step], self.first[rank][channel][step]):
@@ -343,7 +342,7 @@ class SymbolicRun:
         return not self.spec.is_shared or all(order[:chunks] == self.order[0][:chunks] for order in self.order)
 
     def check_end(self) -> None:
-        """Raise ProgramError, with the first mistake in a result, unless every rank ends as the spec requires."""
+        """Raise ProgramError if a rank does not end with the data that its collective defines."""
         wrong = list(self._wrong_chunks())
         reached = [
             value & -value for mistake in wrong if (value := self.who[mistake.rank][mistake.chunk] & ~self.everyone)
@@ -408,7 +407,7 @@ class SymbolicRun:
 
 
 def _first_indices(schedule: Schedule) -> list[list[list[int]]]:
-    """Return the index of the first operation of each step; shape [rank][channel][step]."""
+    """Return the index of each step's first operation in the schedule; shape [rank][channel][step]."""
     index, first = 0, list[list[list[int]]]()
     for channels in schedule.programs:
         first.append([])
