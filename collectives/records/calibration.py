@@ -1,4 +1,5 @@
-"""Store measurements of a machine, from which its runs are predicted. ``realcomm`` writes them, ``simcomm`` reads them.
+"""Store measurements of a machine, from which runs on it are predicted. ``realcomm`` writes them, ``simcomm`` reads
+them.
 
 ``PairProbes`` are measurements between two hosts with known links, for the transport ``gloo-tcp``.
 """
@@ -28,9 +29,9 @@ PARTS = 4  # number of folds; the spread of their predictions is the uncertainty
 
 @dataclass(frozen=True)
 class CrowdRound:
-    """One round of measurements on two hosts that run more ranks than they have cores (a *crowd*).
+    """A round of measurements with more ranks than cores (a *crowd*), on two hosts.
 
-    In each step, each rank sends messages of a few bytes to a different rank on the other host, and receives as many.
+    In each step, each rank exchanges small messages with one or more ranks on the other host.
     """
 
     ranks: int
@@ -43,11 +44,11 @@ class CrowdRound:
 
 @dataclass(frozen=True)
 class PairProbes:
-    """Messages measured between two hosts on one switch. Except in ``crowds``, each host runs one rank.
+    """Message times between two hosts that are connected to one switch. Each host runs one rank, except in ``crowds``.
 
-    ``send_done`` and ``arrived`` describe the same messages, which were sent one at a time, long after the receive was
-    posted. Both count seconds from the sender's post: ``send_done`` until the sender's wait returns, and ``arrived``
-    until the receiver's wait returns.
+    ``send_done`` and ``arrived`` describe the same messages. They were sent one at a time, long after the receive was
+    posted. Both are seconds after the sender posted the message: ``send_done`` until the sender's wait returned, and
+    ``arrived`` until the receiver's wait returned.
     """
 
     bandwidth: float  # bytes/s of every link in each direction, as the shaper counts
@@ -71,17 +72,17 @@ class PairProbes:
 
     @property
     def parts(self) -> list["PairProbes"]:
-        """The probes split into folds, each with a share of the crowd rounds; empty if there are too few rounds."""
+        """The measurements split into folds with different crowd rounds. Empty if there are too few rounds."""
         if len(self.crowds) < 2 * PARTS:
             return []
         return [replace(self, crowds=self.crowds[part::PARTS]) for part in range(PARTS)]
 
     @property
     def goodput(self) -> float:
-        """The bandwidth in bytes/s that a link has left for the payload of TCP.
+        """The bandwidth in bytes/s that a link has for the payload of TCP, after packet headers.
 
-        For a full frame, a shaper counts 14 bytes of Ethernet header and the MTU. The MTU includes 20 bytes of IPv4
-        header (RFC 791) and 32 bytes of TCP header with time stamps (RFC 9293, RFC 7323).
+        For a full packet, a traffic shaper counts the MTU and 14 bytes of Ethernet header. The MTU includes 20 bytes of
+        IPv4 header (RFC 791) and 32 bytes of TCP header with time stamps (RFC 9293, RFC 7323).
         """
         return self.bandwidth * (self.mtu - 52) / (self.mtu + 14)
 
@@ -106,10 +107,10 @@ Points = Sequence[tuple[float, float]]
 
 
 def read_curve(points: Points, x: float) -> float:
-    """Return the value of a curve at ``x``: linear between its points, and constant before the first point.
+    """Return the value at ``x`` of a curve, which is linear between ``points`` and constant before the first one.
 
-    After the last point, the curve continues with its last slope, but never falls. A curve with a single point
-    continues in proportion to ``x``.
+    After the last point, the curve continues with its last slope, or stays constant if that slope is negative. A curve
+    with a single point is proportional to ``x`` after it.
 
     >>> [read_curve([(10.0, 1.0), (20.0, 3.0)], x) for x in (5, 15, 30)]
     [1.0, 2.0, 5.0]
@@ -124,7 +125,7 @@ def read_curve(points: Points, x: float) -> float:
 
 @dataclass(frozen=True)
 class MessageCurve:
-    """The median times of a message class in seconds, at several message sizes."""
+    """The median time in seconds of messages of one class, at several message sizes."""
 
     pattern: str
     width: int
@@ -145,9 +146,9 @@ class MessageCurve:
 
 @dataclass(frozen=True)
 class QueuedMessages:
-    """The costs of GPU messages that all go in one direction, so that no rank waits for an answer.
+    """The costs of GPU messages in one direction, such as those between pipeline stages.
 
-    The host posts the messages one after another and never waits. The GPU executes them in this order.
+    The host posts the messages one after another without waiting for them. The GPU executes them in this order.
     """
 
     posting_s: float  # host time to post the messages of one step
@@ -159,16 +160,15 @@ class QueuedMessages:
             raise InputError(f"queued messages must have points up to {MOST_SECONDS:g} s, not {self.points[:5]}")
 
     def seconds(self, nbytes: int) -> float:
-        """Return the time of a message on the GPU, in seconds."""
+        """Return the time in seconds that the GPU takes for a message of ``nbytes`` bytes."""
         return read_curve(self.points, nbytes)
 
 
 @dataclass(frozen=True)
 class ComputePoint:
-    """The phases of a model's training step, measured in ``processes`` processes at the same time.
+    """The phase times of a model's training step, measured in ``processes`` processes at the same time.
 
-    If there are several processes, they exchange messages between backward and optimizer, as in training. The time of a
-    phase is the mean over ranks, as in the metrics of a training run.
+    Several processes also exchange messages between backward and optimizer, as in training. Times are means over ranks.
     """
 
     model: str
@@ -184,7 +184,7 @@ class ComputePoint:
 
 @dataclass(frozen=True)
 class OverlapPoint:
-    """The costs of gradient buckets during backward, measured with torch's own synchronization."""
+    """The cost of synchronizing gradient buckets during backward, measured with DistributedDataParallel."""
 
     model: str
     dataset: str
@@ -207,7 +207,7 @@ Point = TypeVar("Point", ComputePoint, OverlapPoint)
 
 @dataclass(frozen=True)
 class MachineLoad:
-    """The load that other processes and machines caused during a measurement, as shares of all cores' time."""
+    """The load by other processes and other virtual machines during a measurement, as shares of all cores' time."""
 
     others: float  # share used by other processes
     steal: float  # share that a hypervisor gave to other machines
@@ -218,7 +218,7 @@ class MachineLoad:
         return self.others > BUSY_OTHERS or self.steal > BUSY_STEAL
 
     def describe(self) -> str:
-        """Describe the sources of the load that are too high for a measurement, or return "" if there are none.
+        """Describe the load if it is too high for a measurement. Otherwise, return an empty string.
 
         >>> MachineLoad(others=0.31, steal=0.0, names=["cc1plus"]).describe()
         "other processes took 31% of this machine's cores (cc1plus)"
@@ -233,7 +233,7 @@ class MachineLoad:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The costs of this machine for ``ranks`` processes: messages, reductions and training steps.
+    """The measured costs of messages, reductions and training steps on this machine, with ``ranks`` processes.
 
     >>> line = FittedLine(fixed=2e-5, per_byte=1e-9, worst_residual=0.0)
     >>> measured = Calibration(ranks=2, threads=1, one_way=line, both_ways=line, reduction=line)
@@ -298,9 +298,9 @@ class Calibration:
         return point.phases if point else None
 
     def message_seconds(self, message_class: MessageClass, in_training: bool = False) -> float:
-        """Return the time of a message class in seconds, from the curve with the most similar conditions.
+        """Return the time of a message in seconds, from the curve that was measured under the most similar conditions.
 
-        The time of an exchange is scaled with its width. Raise InputError if no message class was measured.
+        The time of an exchange is scaled to its width. Raise InputError if no message class was measured.
         """
         if not self.message_classes:
             raise InputError("the calibration has no message classes; make one with `ringlab calibrate`")
@@ -319,7 +319,7 @@ class Calibration:
         return timedelta(seconds=self.age_s) < FRESH_FOR and self.environment == describe_environment()
 
     def write(self, path: Path | str) -> None:
-        """Write the calibration to ``path`` as JSON, atomically."""
+        """Write the calibration to ``path`` as JSON. An existing file is replaced atomically."""
         write_record(path, self, indent=1)
 
 
@@ -329,7 +329,7 @@ def _find_point(points: Sequence[Point], training: Training, processes: int, thr
 
 
 def _unlikeness(curve: MessageCurve, message_class: MessageClass, in_training: bool) -> tuple[object, ...]:
-    """Return a sort key for curves, smallest for the curve whose conditions are most similar to the message class."""
+    """Return a sort key that is smallest for the curve whose conditions are most similar to the message class."""
     fans = (FAN_IN, FAN_OUT)
     sizes = [nbytes for nbytes, _ in curve.points]
     elsewhere = curve.in_training != in_training
@@ -348,12 +348,12 @@ def _unlikeness(curve: MessageCurve, message_class: MessageClass, in_training: b
 
 
 def cache_file(ranks: int, backend: str = "gloo") -> Path:
-    """Return the path of the cached calibration for ``ranks``. Raise InputError if the user has no home directory."""
+    """Return the path of the cached calibration for ``ranks``. Raise InputError if there is no home directory."""
     return cache_folder() / f"calibration-{backend}-{ranks}.json"
 
 
 def is_cached(ranks: int, backend: str = "gloo") -> bool:
-    """Return whether a calibration of this machine for ``ranks`` is cached, even if it is outdated.
+    """Return whether this machine has a cached calibration for ``ranks``. It may be outdated.
 
     >>> is_cached(10**100)
     False
@@ -378,7 +378,7 @@ def read_calibration(path: Path | str) -> Calibration:
 
 
 def check_calibration(calibration: object) -> Calibration | None:
-    """Return ``calibration`` if it is a Calibration, or None (the cached one). Raise InputError for any other value."""
+    """Return ``calibration``. Raise InputError unless it is a Calibration, or None for the cached one."""
     if calibration is not None and not isinstance(calibration, Calibration):
         raise InputError(f"calibration must be a Calibration, for example from read_calibration, not {calibration!r}")
     return calibration
@@ -387,7 +387,8 @@ def check_calibration(calibration: object) -> Calibration | None:
 def cached_calibration(ranks: int, backend: str = "gloo") -> Calibration:
     """Return the cached calibration of this machine for ``ranks``.
 
-    Raise InputError, with the command that makes a new one, if it is missing, too old or from another environment.
+    Raise InputError if there is none, or if it is too old or was made in another environment. The message contains the
+    command that makes a new one.
     """
     path = cache_file(ranks, backend)
     make = f"`ringlab calibrate --ranks {ranks}" + ("`" if backend == "gloo" else f" --backend {backend}`")

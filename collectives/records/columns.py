@@ -1,11 +1,11 @@
 """Store rows as columns: one array per field, in the smallest type that can represent its numbers.
 
-Two million messages take gigabytes as objects, but less than 100 MB as columns. A column is read as int64, float64 or
-bool, whatever its stored type, so arithmetic cannot overflow. A row is created when it is accessed.
+Two million messages take gigabytes as objects, but less than 100 MB as columns. A column is returned as int64, float64
+or bool, whatever its stored type, so arithmetic cannot overflow. A row is created when it is accessed.
 
-In a file, a short column is a list of numbers. A longer column is packed: its type (``u2``: two-byte integers), and its
-little-endian bytes, first the lowest byte of all numbers, then the second, because bytes of equal significance are
-similar. They are deflated (RFC 1950) and encoded in base64. A file is checked before memory is allocated for it.
+In a file, a short column is a list of numbers. A longer column is packed: its type (such as ``u2`` for two-byte
+integers) and its little-endian bytes, which are deflated (RFC 1950) and encoded in base64. To compress well, the lowest
+bytes of all numbers come first, then the second bytes, and so on. A file is checked before memory is allocated for it.
 """
 
 import base64
@@ -34,7 +34,7 @@ TYPES: dict[type[np.generic], tuple[str, ...]] = {
 
 
 class Column(Generic[Number]):
-    """Descriptor of a column in a ``Columnar`` class. On an instance, it returns an array with one entry per row."""
+    """A descriptor that declares a column of a ``Columnar`` class. On an instance, it returns the column's array."""
 
     def __init__(self, kind: type[Number]) -> None:
         self.kind = kind
@@ -49,10 +49,10 @@ class Column(Generic[Number]):
 
 
 class Columnar(Generic[Row]):
-    """Immutable rows, stored as columns. The class has one ``Column`` per field of a row.
+    """Immutable rows, stored as columns. A subclass has one ``Column`` for each field of a row.
 
-    One column can contain *labels*, such as the names of spans: it is an index into ``labels``, and a row has the label
-    itself. Iteration and integer indices return rows. A slice returns columns.
+    One column can contain *labels*, such as names. The column stores indices into ``labels``, and a row contains the
+    label itself. Iteration and integer indices return rows. A slice returns an object of the same class.
     """
 
     ROW: ClassVar[Any]  # the NamedTuple of a row
@@ -64,7 +64,7 @@ class Columnar(Generic[Row]):
         cls.COLUMNS = {name: value.kind for name, value in vars(cls).items() if isinstance(value, Column)}
 
     def __init__(self, labels: Any = (), **columns: npt.ArrayLike) -> None:
-        """Store columns of equal length, each an array or a single number. Missing columns get the row's defaults."""
+        """Store columns of equal length. A number stands for a constant column. Missing columns get the defaults."""
         columns = self.ROW._field_defaults | columns
         lengths = (np.size(column) for column in columns.values() if np.ndim(column))
         self.labels, self._number = labels, next(lengths, 1)
@@ -85,7 +85,7 @@ class Columnar(Generic[Row]):
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
-        """Concatenate the rows of several parts. Equal labels are stored once."""
+        """Return the rows of several objects as one object. Equal labels are stored once."""
         if not parts:
             return cls.of(())
         columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.COLUMNS}
@@ -101,14 +101,14 @@ class Columnar(Generic[Row]):
         return type(self)(self.labels, **{name: column[which] for name, column in self.kept.items()})
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the rows as JSON content that ``from_plain`` reads."""
+        """Return the rows as JSON content, which ``from_plain`` can read."""
         columns = {name: column_to_plain(column) for name, column in self.kept.items()}
         labels = {self.LABELS: self._labels_to_plain()} if self.LABELS else {}
         return {"rows": len(self), "columns": columns, **labels}
 
     @classmethod
     def from_plain(cls, plain: object) -> Self:
-        """Create the rows from content that ``to_plain`` returned. Raise ValueError if the content is invalid."""
+        """Return the rows in JSON content from ``to_plain``. Raise ValueError if the content is invalid."""
         table = take(plain, ("rows", "columns", *filter(None, [cls.LABELS])))
         rows, given = check_rows(table["rows"], "rows"), take(table["columns"], tuple(cls.COLUMNS), "columns")
         labels = cls._read_labels(table[cls.LABELS]) if cls.LABELS else ()
@@ -186,7 +186,7 @@ class Columnar(Generic[Row]):
 
 
 def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDArray[Any]:
-    """Return ``values`` as ``number`` entries in the smallest suitable type, without a needless copy.
+    """Return ``values`` as an array of ``number`` entries in the smallest type that can represent them.
 
     If all entries are equal, only one is stored. Raise ValueError if ``values`` has another length.
     """
@@ -208,12 +208,12 @@ def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDA
 
 
 def first_where(mask: Bools) -> list[int]:
-    """Return the index of the first True as a list, which is empty if no entry is True."""
+    """Return a list with the index of the first True, or an empty list if there is none."""
     return list(np.flatnonzero(mask)[:1].tolist())
 
 
 def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the entries ``at`` of an integer column, in the smallest type that can represent the whole column.
+    """Return ``column[at]`` in the smallest type that can represent the whole integer column.
 
     If all entries of the column are equal, they are stored only once.
     """
@@ -225,7 +225,7 @@ def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return non-empty integers in the smallest type that can represent them, and other arrays unchanged."""
+    """Return an array of integers in the smallest type that can represent them. Other arrays are returned unchanged."""
     if column.dtype.kind not in "iu":
         return column
     least = np.result_type(np.min_scalar_type(column.min()), np.min_scalar_type(column.max()))
@@ -233,7 +233,7 @@ def narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def column_to_plain(column: npt.NDArray[Any]) -> list[Any] | dict[str, Any]:
-    """Return a column as JSON content that ``read_column`` reads."""
+    """Return a column as JSON content, which ``read_column`` can read."""
     if len(column) <= PLAIN_UP_TO:
         return list(column.tolist())
     if column.strides == (0,):
@@ -245,7 +245,7 @@ def column_to_plain(column: npt.NDArray[Any]) -> list[Any] | dict[str, Any]:
 
 
 def check_rows(rows: object, name: str) -> int:
-    """Return ``rows`` if it is a valid number of rows. Raise ValueError if it is not an integer from 0 to the limit."""
+    """Return ``rows``. Raise ValueError unless it is an integer from 0 to the maximum that fits into memory."""
     most = allowed(Gigabyte.ROWS)
     if type(rows) is not int or not 0 <= rows <= most:
         raise ValueError(f"{name} must be an integer from 0 to {most}, not {quote(rows)}; for more, {more_memory(2)}")
@@ -253,9 +253,9 @@ def check_rows(rows: object, name: str) -> int:
 
 
 def read_column(plain: object, kind: type[np.generic], rows: int, name: str) -> npt.NDArray[Any]:
-    """Return a column of ``rows`` numbers from content that ``column_to_plain`` returned.
+    """Return a column of ``rows`` numbers from JSON content that ``column_to_plain`` returned.
 
-    Raise ValueError if the content is invalid; the message starts with ``name``.
+    Raise ValueError if the content is invalid. The message starts with ``name``.
     """
     if isinstance(plain, list):
         column = _read_list(plain, kind, name)
@@ -269,7 +269,7 @@ def read_column(plain: object, kind: type[np.generic], rows: int, name: str) -> 
 
 
 def take(plain: object, keys: tuple[str, ...], name: str = "") -> dict[str, Any]:
-    """Return ``plain`` if it is a dict with exactly the keys ``keys``. Raise ValueError otherwise."""
+    """Return ``plain``. Raise ValueError unless it is a dict with exactly the given keys."""
     if not isinstance(plain, dict) or plain.keys() != set(keys):
         given = quote([*plain] if isinstance(plain, dict) else plain)
         raise ValueError(f"{name and f'{name}: '}must be a table with the keys {', '.join(keys)}, not {given}")
@@ -290,7 +290,7 @@ def _read_list(values: list[Any], kind: type[np.generic], name: str) -> npt.NDAr
 
 
 def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str) -> npt.NDArray[Any]:
-    """Decompress a packed column. At most the expected number of bytes is decompressed."""
+    """Return a packed column. Decompression stops as soon as there are more bytes than expected."""
     if plain["type"] not in TYPES[kind]:
         raise ValueError(f"{name}.type must be one of {', '.join(TYPES[kind])}, not {quote(plain['type'])}")
     dtype, inflater = np.dtype("<" + plain["type"]), zlib.decompressobj()

@@ -25,17 +25,17 @@ def installed_version(package: str) -> str:
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def threads_per_rank(local_ranks: int) -> int:
-    """Return the number of compute threads per rank, at least one, if this machine runs ``local_ranks`` ranks."""
+    """Return the number of compute threads for each of ``local_ranks`` ranks on this machine. It is at least one."""
     return max(1, cores() // local_ranks)
 
 
 def describe_environment() -> dict[str, str | int]:
-    """Return the machine, its cores, and the versions of packages. The packages are not imported."""
+    """Return the names of the machine and its CPU, its number of cores, and the versions of the software."""
     return {
         "host": platform.node(),
         "cpu": _cpu_model(),
@@ -47,5 +47,5 @@ def describe_environment() -> dict[str, str | int]:
 
 
 def describe_measurement() -> dict[str, str | int]:
-    """Return the environment, preceded by today's date."""
+    """Return today's date and the environment."""
     return {"date": date.today().isoformat(), **describe_environment()}

@@ -1,7 +1,7 @@
-"""Read and write records as strict JSON files.
+"""Read and write records as JSON files, with strict validation.
 
-A record is a dataclass with a ``SCHEMA_VERSION``, which its file stores before the fields. A file with another version,
-an unknown key or a value of another type is rejected.
+A record is a dataclass with a ``SCHEMA_VERSION``, which its file stores before the fields. A file is rejected if it has
+another version, an unknown key or a value of the wrong type.
 """
 
 import json
@@ -19,7 +19,7 @@ from collectives.removed import RENAMED_FIELDS, rename_keys
 
 
 class VersionedRecord(Protocol):
-    """A dataclass with a schema version. The version increases when files of older versions become unreadable."""
+    """A dataclass with a schema version. The version increases when files of earlier versions can no longer be read."""
 
     SCHEMA_VERSION: ClassVar[int]
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -29,15 +29,15 @@ AnyRecord = TypeVar("AnyRecord", bound=VersionedRecord)
 
 
 def write_record(path: Path | str, record: VersionedRecord, indent: int | None = None, durable: bool = False) -> None:
-    """Write a record to ``path`` as JSON, atomically. Infinity becomes the string "inf".
+    """Write a record to ``path`` as JSON, atomically. Infinity is written as the string "inf".
 
-    With ``durable``, the file is on disk when the function returns.
+    If ``durable`` is True, the file is on disk when the function returns.
     """
     write_content(path, {"schema_version": record.SCHEMA_VERSION, **asdict(record)}, indent, durable)
 
 
 def write_content(path: Path | str, content: dict[str, Any], indent: int | None = None, durable: bool = False) -> None:
-    """Write JSON content that contains its schema version to ``path``, as ``write_record`` does."""
+    """Write JSON content to ``path`` in the same way as ``write_record``. It must contain its schema version."""
     path = check_path("path", path)
     try:
         text = json.dumps(content, indent=indent, allow_nan=False)
@@ -49,8 +49,7 @@ def write_content(path: Path | str, content: dict[str, Any], indent: int | None 
 def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = FileBytes.USUAL) -> AnyRecord:
     """Read a record of type ``kind`` from a file that ``write_record`` wrote.
 
-    Raise InputError for another schema version, an unknown key, and a missing or invalid value. The message names the
-    key.
+    Raise InputError for another schema version, an unknown key, or a missing or invalid value. It names the key.
     """
     path, name = check_path("path", path), kind.__name__.lower()
     content = _read_json(path, name, most_bytes)
@@ -64,9 +63,9 @@ def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = FileB
 
 
 def parse_record(content: dict[str, Any], kind: type[AnyRecord], path: Path) -> AnyRecord:
-    """Validate the JSON content of the file ``path``, without its schema version, as a record of type ``kind``.
+    """Return JSON content as a record of type ``kind``. Raise InputError if a field is unknown, missing or invalid.
 
-    Raise InputError if a field is unknown, missing or invalid.
+    ``content`` is the content of the file ``path`` without its schema version.
     """
     from pydantic import TypeAdapter, ValidationError  # slow to import; only needed here
 
@@ -87,7 +86,7 @@ def _read_json(path: Path, name: str, most_bytes: int) -> Any:
 
 
 def _without_infinity(value: Any) -> Any:
-    """Return a copy with the string "inf" in place of infinity. pydantic reads the string as a float."""
+    """Return a copy in which infinity is the string "inf", which pydantic reads as a float."""
     if isinstance(value, dict):
         return {key: _without_infinity(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

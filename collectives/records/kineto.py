@@ -1,12 +1,12 @@
 """Read a profile of torch's profiler (Kineto) as a Trace, to compare its phases with predicted phases.
 
 ``torch.profiler.profile(...).export_chrome_trace(FILE)`` writes one file per rank, in the Trace Event Format. Phases
-are read from torch's names: *optimizer* is ``Optimizer.step#...``; *backward* extends from the first to the last
-``autograd::engine::evaluate_function``; *forward* covers the operators with an arrow to backward; *sync* is each
-collective, such as ``nccl:...`` or ``gloo:...``, with its times on the GPU if available. The names of
-``record_function`` become spans. If a user names a span ``forward`` or ``backward``, it replaces this phase. A step is
-``ProfilerStep#N``. If there is none, a step ends with the optimizer. Times of several ranks are comparable only if the
-clocks of their hosts agree.
+are recognized by torch's event names. *Optimizer* is ``Optimizer.step#...``. *Backward* extends from the first to the
+last ``autograd::engine::evaluate_function``. *Forward* extends over the operators that have an arrow to backward.
+*Sync* is each collective, such as ``nccl:...`` or ``gloo:...``, with its times on the GPU if available. The names of
+``record_function`` become spans. A user's span with the name ``forward`` or ``backward`` replaces this phase.
+
+A step is ``ProfilerStep#N``. If there is none, a step ends with the optimizer. The clocks of all hosts must agree.
 """
 
 import json
@@ -40,7 +40,7 @@ LOOKED_AT = 1 << 20  # bytes at the start of a file that identify a profile
 
 
 class Slice(NamedTuple):
-    """A slice of a profile. Times are integer nanoseconds since 1970, because seconds as floats would lose digits."""
+    """An event of a profile. Times are integer nanoseconds since 1970, because float seconds would lose digits."""
 
     name: str
     category: str
@@ -55,7 +55,7 @@ class Slice(NamedTuple):
 
 
 class SentBytes(NamedTuple):
-    """The data that one collective kernel moves. ``nbytes`` is the size of its larger buffer, input or output."""
+    """The size of a collective, as recorded for its kernel. ``nbytes`` is the larger of its input and output."""
 
     collective: str
     nbytes: int
@@ -63,7 +63,7 @@ class SentBytes(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """The profile of one rank."""
+    """The events of one rank's profile."""
 
     rank: int
     world_size: int
@@ -73,7 +73,7 @@ class Profile(NamedTuple):
 
 
 def read_slices(path: Path | str | Sequence[Path | str]) -> list[Profile]:
-    """Read the profiles of all ranks, sorted by rank. Raise InputError for an invalid file or a repeated rank."""
+    """Return the profiles of all ranks, sorted by rank. Raise InputError for an invalid file or a duplicate rank."""
     by_rank: dict[int, Profile] = {}
     for file in _files(path):
         profile = _read(file)
@@ -84,10 +84,9 @@ def read_slices(path: Path | str | Sequence[Path | str]) -> list[Profile]:
 
 
 def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
-    """Read the phases of a run from torch.profiler files: a ``.json`` or ``.json.gz`` per rank, or a directory of them.
+    """Return the phases of a run as a Trace, from a torch.profiler file, a list of files, or a directory of files.
 
-    Times are seconds after the first slice of any rank. Raise InputError if a file is invalid, or if there are no
-    phases.
+    Times are seconds after the first phase begins. Raise InputError if a file is invalid, or if there are no phases.
     """
     profiles = read_slices(path)
     by_rank = {profile.rank: profile for profile in profiles}
@@ -113,7 +112,7 @@ def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
 
 
 def read_run(path: Path | str) -> Trace:
-    """Read a Trace from a trace file, or from a profile: a file with ``traceEvents``, or a directory of such files.
+    """Return a run from a trace file, from a torch.profiler file, or from a directory of torch.profiler files.
 
     Raise InputError if a file is invalid, or if a profile has no phases.
     """
@@ -122,7 +121,7 @@ def read_run(path: Path | str) -> Trace:
 
 
 def is_profile(path: Path) -> bool:
-    """Return whether a path is a directory, a ``.gz`` file, or another file from torch's profiler."""
+    """Return whether a path contains a torch profile. All directories and ``.gz`` files count as profiles."""
     if path.is_dir() or path.name.endswith(".gz"):
         return True
     if not path.is_file():  # reading a pipe without a writer would block
@@ -147,7 +146,7 @@ def _files(path: Path | str | Sequence[Path | str]) -> list[Path]:
 
 
 def is_profile_name(path: Path) -> bool:
-    """Return whether a file name has an extension that torch's profiler writes."""
+    """Return whether a file name ends in ``.json`` or ``.json.gz``, like the files of torch's profiler."""
     return path.name.endswith((".json", ".json.gz"))
 
 
@@ -180,7 +179,7 @@ def _read(path: Path) -> Profile:
 
 
 def unpack(path: Path, content: bytes, most_bytes: int) -> bytes:
-    """Return the content of a file, decompressed if it is gzipped.
+    """Return ``content``, decompressed if it is gzipped.
 
     Raise InputError if gzipped content is invalid, incomplete, or exceeds ``most_bytes`` when decompressed.
     """
@@ -249,7 +248,7 @@ def _time(path: Path, number: int, event: dict[str, Any], key: str) -> int:
 
 
 def _spans(profile: Profile, first: int) -> Iterator[Span]:
-    """Yield the phases of one rank, in seconds from ``first`` on."""
+    """Yield the phases of one rank. Their times are in seconds after ``first``."""
     ends, slices = _step_ends(profile.slices), profile.slices
 
     def span(name: str, begin: int, end: int) -> Span:
@@ -275,13 +274,13 @@ def _spans(profile: Profile, first: int) -> Iterator[Span]:
 
 
 def _forward(profile: Profile) -> list[tuple[int, int]]:
-    """Return the start and the end of each operator that is linked to backward by an arrow."""
+    """Return (start, end) for each operator of forward that the profile links to backward."""
     at = {(event.thread, event.begin): event.end for event in profile.slices if event.category == "cpu_op"}
     return [(begin, at[thread, begin]) for thread, begin in profile.forward if (thread, begin) in at]
 
 
 def _step_ends(slices: Sequence[Slice]) -> Ints:
-    """Return the end time of each step except the last."""
+    """Return the end times of all steps except the last one."""
     marked = sorted(
         event.begin for event in slices if event.name.startswith(STEP) and event.category == "user_annotation"
     )

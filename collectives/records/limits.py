@@ -1,10 +1,10 @@
-"""Find the bottleneck of a run: stuck ranks, compute, a slow or a full link pair, latency, or none.
+"""Find the bottleneck of a run: stuck ranks, compute, a slow or a full link, latency, or none.
 
-The rule uses only recorded times, so it also works for unknown networks.
+The rules use only recorded times, so they also work for unknown networks.
 
-A link pair (``Cable``) consists of both directions of a link. It is *slow* if it is busy for more than a tenth of the
-time, but its peak load stays below three quarters of the usual peak. It is *full* if no other pair is used much more.
-Slow or full pairs are named only if they are few, about a quarter of the used pairs.
+The two directions of a link are examined together, as a ``Cable``. A cable is *slow* if it is busy for more than a
+tenth of the time, but its peak load is below three quarters of the usual peak. It is *full* if no other cable is used
+much more. Slow or full cables are reported only if they are few, about a quarter of those in use.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ NAMED = 2  # maximum number of pairs of ranks that are named
 
 @dataclass(frozen=True)
 class Cable:
-    """A link pair: the two links between a pair of nodes, or one link if there is no reverse link."""
+    """A full-duplex link: the two directed links between a pair of nodes, or one if the other does not exist."""
 
     links: tuple[int, ...]  # indices in the Trace
     name: str
@@ -52,7 +52,7 @@ class Cable:
 
 @dataclass(frozen=True)
 class RunLimits:
-    """The bottleneck of a run as text, and all link pairs in use. The pairs that the text names come first."""
+    """The bottleneck of a run as text, and all cables in use. The cables that the text is about come first."""
 
     kind: Literal["stuck", "computing", "slow", "full", "latency", "none", "unknown"]
     heading: str
@@ -62,10 +62,10 @@ class RunLimits:
 
 
 def find_limits(trace: Trace, loads: LinkLoads | None = None) -> RunLimits:
-    """Return the bottleneck of a run. It is ``stuck`` if a rank does not finish, and ``unknown`` without links in use.
+    """Return the bottleneck of a run. ``kind`` is ``stuck`` if a rank does not finish.
 
     For a training run, it is ``computing`` if compute takes more than half of the time. Otherwise, it is the bottleneck
-    of gradient synchronization.
+    of gradient synchronization. It is ``unknown`` if no links are in use or known.
     """
     if not trace.is_complete:
         return RunLimits("stuck", *_stuck_words(trace))
@@ -79,7 +79,7 @@ def find_limits(trace: Trace, loads: LinkLoads | None = None) -> RunLimits:
 
 
 def phase_shares(trace: Trace) -> dict[str, float]:
-    """Return each training phase's share of the time of all ranks, longest first; {} for other runs."""
+    """Return the share of each training phase in the time of all ranks, longest first. Empty for other runs."""
     spans, total = trace.spans, trace.world_size * trace.elapsed
     if not trace.title.startswith("training/") or not total:
         return {}
@@ -166,9 +166,9 @@ def _usual_peak(cables: Sequence[Cable]) -> float:
 
 
 def _not_limited_elsewhere(trace: Trace, loads: LinkLoads, slow: Sequence[Cable], usual: float) -> list[Cable]:
-    """Return the ``slow`` link pairs whose messages were, for most of their time, not limited by other links.
+    """Return the ``slow`` cables whose messages are not limited by another link for most of their time.
 
-    Another link limits a message if it has the ``usual`` load, or if it belongs to a slow pair with a higher load.
+    Another link limits a message if it has nearly the ``usual`` load, or if it is part of a slower cable.
     """
     if not slow:
         return []
@@ -218,10 +218,10 @@ def _are_few(some: Sequence[Cable], cables: Sequence[Cable]) -> bool:
 def _blame(
     trace: Trace, loads: LinkLoads, cables: Sequence[Cable], standing: set[tuple[int, ...]]
 ) -> tuple[list[Cable], float]:
-    """Return the link pairs with their times on the critical path, and the path's total latency, in seconds.
+    """Return the cables with their seconds on the critical path, and the total latency on this path in seconds.
 
-    ``standing`` contains the links of each pair that the text names. A message counts for ``sole`` if its fullest pair
-    is among these pairs, and all pairs on its route that are not among them are clearly less full.
+    ``standing`` contains the links of each cable that the text is about. A message counts for a cable's ``sole`` if the
+    cable is in ``standing``, and if it is fuller than all cables on the message's route that are not.
     """
     owner = {link: number for number, cable in enumerate(cables) for link in cable.links}
     blame, crossing, sole, latency = np.zeros(len(cables)), np.zeros(len(cables)), np.zeros(len(cables)), 0.0
@@ -280,7 +280,7 @@ def _stuck_words(trace: Trace) -> tuple[str, str]:
 
 
 def _circle_words(failure: ProgramFailure) -> tuple[str, str]:
-    """Describe a deadlock by the number of its ranks, the wait of the first rank, and advice.
+    """Return a heading and a sentence about a deadlock: the number of ranks, the first rank's wait, and advice.
 
     >>> waits = "deadlock: rank 0 waits for rank 1; rank 1 waits for rank 0. Post both in one step"
     >>> _circle_words(ProgramFailure(0, 0, "my.py:9", waits, circle=(0, 1)))

@@ -1,4 +1,4 @@
-"""Find the links that each message of a Trace crosses, and compute the load of each link over time."""
+"""Compute the load of each link over time from the messages of a Trace."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ AT_ONCE = 1 << 15  # crossings that are processed at once, so that they stay in 
 
 @dataclass(frozen=True)
 class LinkRoutes:
-    """Numbered routes. Route r crosses the links ``link[first[r]:first[r + 1]]``."""
+    """Routes by number. Route r crosses the links ``link[first[r]:first[r + 1]]``."""
 
     first: Ints  # [routes + 1]
     link: Ints
 
     def __getitem__(self, route: int) -> list[int]:
-        """Return the links of a route. The list is empty if the route is unknown."""
+        """Return the links of a route. Empty if the route is unknown."""
         return list(self.link[self.first[route] : self.first[route + 1]].tolist())
 
     def crossings(self, route: Ints) -> tuple[Ints, Ints]:
-        """Return the message and the link of each crossing, sorted by message. ``route`` is each message's route."""
+        """Return the message and the link of each crossing, sorted by message. ``route`` has one entry per message."""
         hops = np.diff(self.first)[route]
         message = np.repeat(np.arange(len(route)), hops)
         before_it = self.first[:-1][route] - (np.cumsum(hops) - hops)
@@ -33,12 +33,12 @@ class LinkRoutes:
 
     @property
     def hops(self) -> Ints:
-        """The number of the route that each entry of ``link`` belongs to."""
+        """The route to which each entry of ``link`` belongs."""
         return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
 
 
 def link_routes(trace: Trace) -> LinkRoutes:
-    """Return the routes of a trace's messages. A route with a link that the trace does not list is empty."""
+    """Return the links of each route in a trace. A route is empty if the trace does not contain all of its links."""
     numbers = {(link.src, link.dst): number for number, link in enumerate(trace.links)}
     routes = LinkRoutes(*trace.messages.routes.links(numbers))
     hops = np.diff(routes.first)
@@ -49,9 +49,9 @@ def link_routes(trace: Trace) -> LinkRoutes:
 
 @dataclass(frozen=True)
 class LinkLoads:
-    """The load of each link over time, in the order of the Trace. Shares refer to the nominal bandwidth.
+    """The load of each link of a Trace over time. Shares are relative to the link's nominal bandwidth.
 
-    A message crosses all of its links at a constant rate, from the end of the route's latency until its arrival.
+    A message is assumed to cross its links at a constant rate, from the end of the route's latency until it arrives.
     """
 
     use: Floats  # bytes that crossed the link, as a share of its capacity in the whole run
@@ -66,7 +66,7 @@ class LinkLoads:
     routes: LinkRoutes  # routes of the messages
 
     def mean_share(self, link: int, begin: Floats | float, end: Floats | float) -> Floats:
-        """Return the mean load of a link between two times, as a share of its bandwidth."""
+        """Return the mean load of a link from ``begin`` to ``end`` (in seconds), as a share of its bandwidth."""
         mine = slice(self.first[link], self.first[link + 1])
         time, carried = self.time[mine], self.carried[mine]
         if not len(time):
@@ -77,7 +77,7 @@ class LinkLoads:
 
 @dataclass(frozen=True)
 class _Crossings:
-    """Columns with one entry per crossing of a link by a message, sorted by link."""
+    """Arrays with one entry for each link that a message crosses, sorted by link."""
 
     first: Ints  # [links + 1]: start of each link's crossings
     link: Ints  # index, counted from the first of these links
@@ -94,7 +94,7 @@ class _Crossings:
 
 
 def link_loads(trace: Trace) -> LinkLoads:
-    """Return the load of each link of a trace."""
+    """Return the loads of all links of a trace."""
     count, routes = len(trace.links), link_routes(trace)
     capacity = np.array([link.bandwidth for link in trace.links])
     capacity = np.where((capacity > 0) & np.isfinite(capacity), capacity, np.inf)
@@ -138,7 +138,7 @@ def _by_link(trace: Trace, routes: LinkRoutes) -> tuple[Ints, Ints]:
 def _split(
     trace: Trace, routes: LinkRoutes, capacity: Floats, message: Ints, first: Ints
 ) -> Iterator[tuple[slice, _Crossings]]:
-    """Yield ranges of links with their crossings: about ``AT_ONCE`` per range, or more if a single link has more."""
+    """Yield ranges of links with the messages that cross them, about ``AT_ONCE`` messages per range."""
     messages = trace.messages
     route, begin, end, nbytes = messages.route, messages.begin, messages.end, messages.nbytes
     latency, narrowest = np.array([link.latency for link in trace.links], float), np.full(len(routes.first) - 1, np.inf)
@@ -156,10 +156,10 @@ def _split(
 
 
 def _greatest_rates(part: _Crossings) -> Floats:
-    """Return lower bounds on the peak rates of links, each from up to ``TOGETHER`` consecutive messages.
+    """Return lower bounds on the peak rate of a link, each from up to ``TOGETHER`` consecutive messages.
 
-    The bytes of consecutive messages have all crossed the link between the first byte of the first message and the
-    arrival of the last. The rates of single messages cannot be added, because each is a mean over a different time.
+    The bytes of consecutive messages cross the link between the first byte of the first message and the arrival of the
+    last one. The rates of single messages cannot be added, because each is a mean over a different time.
     """
     order = _order(part.link, part.start)  # the order of links stays, so ``part.link`` stays valid
     start, end, nbytes = part.start[order], part.end[order], part.nbytes[order]
@@ -175,7 +175,7 @@ def _greatest_rates(part: _Crossings) -> Floats:
 
 
 def _events(part: _Crossings) -> tuple[Floats, Floats, Ints]:
-    """Return the times at which messages start or end, sorted by link, and the load and message count after each."""
+    """Return the times at which messages start or end, and the load in bytes/s and number of messages after each."""
     number = len(part.link)
     links, times = np.concatenate([part.link, part.link]), np.concatenate([part.end, part.start])
     rate = np.where(part.end > part.start, part.rate, 0.0)  # a message without duration would only add rounding errors

@@ -1,4 +1,4 @@
-"""Store the messages of a Trace as columns for vectorized computation. They can also be read as rows."""
+"""Store the messages of a Trace as columns, for vectorized computation. Each message is also available as a row."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import nan
@@ -24,8 +24,8 @@ from collectives.records.columns import (
 class Message(NamedTuple):
     """A message between two ranks. It begins when both its send and its receive are posted.
 
-    The last byte arrives at ``end``. Times are in seconds. By default, the steps of both programs are equal, and both
-    ranks use the same chunks.
+    ``end`` is the time at which the last byte arrives. Times are in seconds. By default, both ranks send and receive in
+    the same step of their programs and use the same chunks.
 
     >>> Message(src=0, dst=1, step=0, chunk=0, nbytes=64, begin=0.0, end=1e-3).route
     ()
@@ -50,7 +50,7 @@ class Message(NamedTuple):
 
 
 class MessageRoutes:
-    """Numbered routes. Route r visits the nodes ``names[node[first[r]:first[r + 1]]]``. An unknown route is empty.
+    """Routes by number. Route r visits the nodes ``names[node[first[r]:first[r + 1]]]``. Unknown routes are empty.
 
     >>> MessageRoutes.of([("h0", "s0", "h1"), ()])[0]
     ('h0', 's0', 'h1')
@@ -88,9 +88,9 @@ class MessageRoutes:
         return (self[number] for number in range(len(self)))
 
     def links(self, numbers: Mapping[tuple[str, str], int]) -> tuple[Ints, Ints]:
-        """Return ``first`` and ``link``: route r crosses the links ``link[first[r]:first[r + 1]]``.
+        """Return two arrays, ``first`` and ``link``: route r crosses the links ``link[first[r]:first[r + 1]]``.
 
-        ``numbers`` maps a link's source and destination to its number. Links that are missing in it get the number -1.
+        ``numbers`` contains the number of each link by its source and destination. A link without a number becomes -1.
         """
         hops = np.maximum(np.diff(self.first) - 1, 0)
         node, width = self.node.astype(np.int64), len(self.names)
@@ -107,7 +107,7 @@ NO_ROUTES = MessageRoutes([0, 0], [], ())  # a single route, which is unknown
 
 
 class Messages(Columnar[Message]):
-    """The messages of a Trace as columns, sorted by ``begin`` and sender. Iterate or index for rows.
+    """The messages of a Trace as columns, sorted by ``begin`` and sender. Iteration and indices return rows.
 
     >>> messages = Messages.of([Message(0, 1, 0, 0, 64, 0.0, 1e-3), Message(1, 0, 0, 1, 32, 0.0, 2e-3)])
     >>> messages.nbytes.sum(), messages[1].end, [message.src for message in messages]
@@ -134,9 +134,9 @@ class Messages(Columnar[Message]):
     _make_labels = MessageRoutes.of
 
     def __init__(self, routes: MessageRoutes = NO_ROUTES, **columns: npt.ArrayLike) -> None:
-        """Store columns of equal length, each as an array or a single number. The defaults are those of ``Message``.
+        """Store columns of equal length. A number stands for a constant column. Defaults are those of ``Message``.
 
-        ``begin`` can be passed instead of ``src_posted`` and ``dst_posted``. ``route`` is an index of ``routes``.
+        ``begin`` can replace both ``src_posted`` and ``dst_posted``. ``route`` contains indices of ``routes``.
         """
         begin = columns.pop("begin", nan)
         same = {"dst_step": columns["step"], "into": columns["chunk"], "src_posted": begin, "dst_posted": begin}
@@ -187,7 +187,7 @@ class Messages(Columnar[Message]):
 
     @property
     def begin(self) -> Floats:
-        """The time at which the later of the send and the receive was posted, in seconds; shape [messages]."""
+        """The time in seconds at which both ranks had posted the message; shape [messages]."""
         return np.maximum(self.src_posted, self.dst_posted)
 
     def sorted(self) -> Self:
@@ -199,7 +199,7 @@ class Messages(Columnar[Message]):
 
 
 def find_problems(messages: Messages, world_size: int) -> Iterator[str]:
-    """Yield a description of each impossible value, such as a rank that does not exist or a negative duration."""
+    """Yield a description of the first message with each kind of invalid value, such as a rank that does not exist."""
     src, dst, end = messages.kept["src"], messages.kept["dst"], messages.end
     for number in first_where((src < 0) | (src >= world_size) | (dst < 0) | (dst >= world_size)):
         yield f"messages.{number} goes from rank {src[number]} to rank {dst[number]} of {world_size}"

@@ -1,13 +1,14 @@
-"""``ModelProfile``: the FLOPs, bytes and memory of a model by layer, with measured times if available.
+"""Define ``ModelProfile``: the FLOPs, memory traffic and memory of each layer of a model, and measured times if
+available.
 
 FLOPs and bytes are per sample, so one profile serves every batch size. Parameters are also read once per batch.
-Predictions read a profile without torch; ``ringlab profile`` writes it.
+Predictions read a profile without torch. ``ringlab profile`` writes profiles.
 
-A transformer can be given by its dimensions: ``gpt:layers=12,width=768,heads=12,context=1024,vocabulary=50257``. *gpt*
-has layer norm before each part, learned positions, GELU, and a head that shares the embedding (Radford et al., Language
-Models are Unsupervised Multitask Learners). *bert* has layer norm after each part, token types, full attention, and the
-masked-word head without pooler (Devlin et al., https://arxiv.org/abs/1810.04805). *llama* has RMS norm, rotary
-positions, a gated MLP, and a separate head (Touvron et al., https://arxiv.org/abs/2302.13971).
+A transformer can also be described by text: ``gpt:layers=12,width=768,heads=12,context=1024,vocabulary=50257``. *gpt*
+has layer norm before attention and MLP, learned positions, GELU, and a head that shares the embedding (Radford et al.,
+Language Models are Unsupervised Multitask Learners). *bert* has layer norm after attention and MLP, token types, full
+attention, and the masked-word head without pooler (Devlin et al., https://arxiv.org/abs/1810.04805). *llama* has RMS
+norm, rotary positions, a gated MLP, and a separate head (Touvron et al., https://arxiv.org/abs/2302.13971).
 """
 
 import re
@@ -35,9 +36,10 @@ FLOPS_PER_BYTE = 50.0  # assumed FLOPs in the time of moving one byte, for share
 class Layer(NamedTuple):
     """A layer of a model, with costs per sample. A multiply-add counts as two FLOPs.
 
-    ``tensors`` are the sizes of the parameter tensors; a shared tensor counts once. ``block`` is the part of the model
-    after which the model can be cut: the rest needs only the ``output_bytes`` of the block's last layer.
-    ``backward_bytes`` are read or written. ``saved_bytes`` are stored from forward to backward, without the parameters.
+    ``tensors`` are the sizes of the parameter tensors. A shared tensor counts once. ``block`` names the part of the
+    model to which the layer belongs. The model can be cut after a block, because later layers need only the
+    ``output_bytes`` of its last layer. ``backward_bytes`` are read or written. ``saved_bytes`` are stored from forward
+    to backward, without parameters.
     """
 
     name: str
@@ -58,7 +60,7 @@ class Layer(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The times of one batch on one device in seconds, by layer. ``step`` is a whole step, timed without hooks."""
+    """The measured times of one batch in seconds, by layer. ``step`` is the time of a whole step without hooks."""
 
     device: str
     batch_size: int
@@ -73,7 +75,7 @@ class Measured(NamedTuple):
 
 
 class TransformerShape(NamedTuple):
-    """The dimensions of a transformer, from which closed forms compute its FLOPs and memory."""
+    """The dimensions of a transformer, from which its FLOPs and memory are computed."""
 
     layers: int
     width: int
@@ -85,7 +87,7 @@ class TransformerShape(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Consecutive layers after which the model can be cut."""
+    """A group of consecutive layers. A pipeline stage can end after it."""
 
     name: str
     parameters: int
@@ -99,7 +101,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class ModelProfile:
-    """The costs of a model by layer. Raise InputError if there are no layers or a value is out of range.
+    """The costs of each layer of a model. Raise InputError if there are no layers or a value is out of range.
 
     >>> profile = find_model_profile("resnet50")
     >>> profile.parameters, round(profile.forward_flops / 1e9, 2), len(profile.blocks)
@@ -154,18 +156,18 @@ class ModelProfile:
 
     @property
     def parameters(self) -> int:
-        """The number of trained parameters."""
+        """The number of trained parameters of all layers."""
         return sum(layer.parameters for layer in self.layers)
 
     @property
     def tokens(self) -> int:
-        """The number of tokens of a sample, or 0 if a sample is not text."""
+        """The number of tokens per sample, or 0 if samples are not text."""
         match = re.fullmatch(r"([0-9]{1,15}) tokens?", self.sample)
         return int(match[1]) if match else 0
 
     @property
     def input_bytes(self) -> int:
-        """The size of a sample on a device in bytes. Pixels have ``item_bytes``, tokens are 64-bit integers.
+        """The size of a sample on a device in bytes: 8 per token, or ``item_bytes`` per number of an image.
 
         It is 0 if ``sample`` is neither a number of tokens nor a shape.
         """
@@ -188,11 +190,11 @@ class ModelProfile:
 
     @property
     def saved_bytes(self) -> int:
-        """The bytes stored from forward to backward, per sample."""
+        """The number of bytes that are stored from forward to backward, per sample."""
         return sum(layer.saved_bytes for layer in self.layers)
 
     def work(self, is_backward: bool) -> list[float]:
-        """Return each layer's work: its FLOPs, or its memory traffic times ``FLOPS_PER_BYTE`` if that is more."""
+        """Return each layer's FLOPs, or its memory traffic in bytes times ``FLOPS_PER_BYTE`` if that is more."""
         if is_backward:
             return [max(float(layer.backward_flops), FLOPS_PER_BYTE * layer.backward_bytes) for layer in self.layers]
         traffic = [FLOPS_PER_BYTE * (layer.read_bytes + layer.written_bytes) for layer in self.layers]
@@ -200,14 +202,14 @@ class ModelProfile:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """The blocks after which the model can be cut, in forward order."""
+        """The blocks of the model in forward order. The model can be cut after each of them."""
         return tuple(_block(name, [*layers]) for name, layers in groupby(self.layers, key=lambda layer: layer.block))
 
     def with_sequence(self, tokens: int) -> "ModelProfile":
         """Return the profile of a transformer for samples of ``tokens`` tokens, without measured times.
 
-        The FLOPs of attention grow with the square of the tokens, other costs linearly. Raise InputError if the model
-        is not a transformer or has fewer learned positions.
+        The FLOPs of attention grow with the square of the tokens, and all other costs linearly. Raise InputError if the
+        model is not a transformer, or if it has learned positions for fewer tokens.
         """
         if self.shape is None:
             raise InputError(f"sequence = {tokens}: {self.model} is not a transformer; remove `sequence`")
@@ -226,14 +228,13 @@ class ModelProfile:
     def gradients(self, item_bytes: int = 4, backward: Sequence[float] | None = None) -> list[Gradient]:
         """Return the gradients in backward order, from the last layer to the first.
 
-        ``backward`` is the duration of each layer's backward, in any unit. Default: each layer's estimated backward
-        work.
+        ``backward`` is the relative time of each layer's backward. Default: an estimate from FLOPs and memory traffic.
         """
         work = self.work(is_backward=True) if backward is None else backward
         return gradients_of([layer.tensors for layer in self.layers], work, item_bytes)
 
     def write(self, path: Path | str) -> None:
-        """Write the profile as JSON, atomically."""
+        """Write the profile to ``path`` as JSON. An existing file is replaced atomically."""
         write_record(path, self)
 
 
@@ -256,14 +257,14 @@ def read_model_profile(path: Path | str) -> ModelProfile:
 
 
 def shipped_model_profiles() -> tuple[str, ...]:
-    """Return the names of the shipped profiles."""
+    """Return the names of the model profiles that are part of Ringlab."""
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.json")))
 
 
 def find_model_profile(name: Path | str) -> ModelProfile:
-    """Return a shipped profile by its name, or read a profile from a ``.json`` file.
+    """Return one of Ringlab's own profiles by its name, or read a profile from a ``.json`` file.
 
-    Raise InputError if no profile has the name, or the file is invalid.
+    Raise InputError if there is no such profile, or if the file is invalid.
 
     >>> find_model_profile("gpt2-xl").shape.context
     1024
@@ -302,7 +303,7 @@ TRANSFORMERS = {
 
 
 def is_transformer(text: str) -> bool:
-    """Return whether a model is a known transformer, or is given by the dimensions of one.
+    """Return whether ``text`` is the name of a known transformer, or describes one by its dimensions.
 
     >>> is_transformer("gpt:layers=2"), is_transformer("gpt2-xl"), is_transformer("resnet18")
     (True, True, False)
@@ -312,7 +313,7 @@ def is_transformer(text: str) -> bool:
 
 
 def with_sequence(text: str, tokens: int) -> str:
-    """Return a transformer's description for samples of ``tokens`` tokens. Raise InputError beyond learned positions.
+    """Return a transformer's text for samples of ``tokens`` tokens. Raise InputError if it has fewer learned positions.
 
     >>> with_sequence("llama3-8b", 2048), with_sequence("gpt2", 1024)
     ('llama3-8b:context=2048', 'gpt2')
@@ -326,10 +327,10 @@ def with_sequence(text: str, tokens: int) -> str:
 
 
 def parse_transformer(text: str) -> tuple[str, TransformerShape]:
-    """Return the kind and the dimensions of a transformer.
+    """Return the kind and the dimensions of the transformer that ``text`` describes.
 
     Dimensions after a known name replace its defaults, as in "gpt2:context=512". Raise InputError for a missing,
-    unknown or invalid key.
+    unknown or invalid dimension.
 
     >>> parse_transformer("gpt:layers=2,width=8,heads=2,context=16,vocabulary=100")[1].hidden
     32
@@ -362,10 +363,10 @@ def parse_transformer(text: str) -> tuple[str, TransformerShape]:
 
 
 def flops_per_token(kind: str, shape: TransformerShape, *, is_frozen: bool = False) -> float:
-    """Return the FLOPs of all matrices and of attention per token, for forward and backward together.
+    """Return the FLOPs per token of all matrices and of attention, for forward and backward together.
 
-    Attention covers the earlier tokens, or all tokens for *bert*. Frozen matrices have no gradients, which saves a
-    third of their work.
+    A token attends to all earlier tokens, or to all tokens in *bert*. If ``is_frozen`` is True, the matrices have no
+    gradients, which saves a third of their FLOPs.
 
     >>> round(flops_per_token(*parse_transformer("gpt2")) / 1e6)
     798

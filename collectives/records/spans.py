@@ -1,4 +1,4 @@
-"""Store the spans of a Trace (phases other than messages) as columns. They can also be read as rows."""
+"""Store the spans of a Trace as columns. A span is a phase of a rank other than a message."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Self
@@ -28,7 +28,7 @@ class Span(NamedTuple):
 
 
 class Spans(Columnar[Span]):
-    """The spans of a Trace as columns, sorted by ``begin`` and rank. Iterate or index for rows.
+    """The spans of a Trace as columns, sorted by ``begin`` and rank. Iteration and indices return rows.
 
     >>> spans = Spans.of([Span(0, "forward", 0, 0.0, 2.0), Span(0, "sync", 0, 2.0, 3.0)])
     >>> (spans.end - spans.begin)[spans.named("sync")], spans[0].name
@@ -51,7 +51,7 @@ class Spans(Columnar[Span]):
 
     @classmethod
     def of_all_ranks(cls, ranks: int, phases: Iterable[tuple[str, int, float, float]]) -> "Spans":
-        """Create training phases that are equal on all ranks. Each phase consists of its name, step, begin and end.
+        """Return training phases that are the same on all ranks. ``phases`` are (name, step, begin, end) tuples.
 
         >>> Spans.of_all_ranks(2, [("forward", 0, 0.0, 2.0)])[1]
         Span(rank=1, name='forward', step=0, begin=0.0, end=2.0, channel=0, collective=0)
@@ -74,7 +74,7 @@ class Spans(Columnar[Span]):
 
 
 def find_problems(spans: Spans, world_size: int) -> Iterator[str]:
-    """Yield a description of each impossible value, such as a rank that does not exist or a negative duration."""
+    """Yield a description of the first span with each kind of invalid value, such as a rank that does not exist."""
     rank, begin, end = spans.rank, spans.begin, spans.end
     for number in first_where((rank < 0) | (rank >= world_size)):
         yield f"spans.{number}: rank {rank[number]} does not exist; there are {world_size} ranks"

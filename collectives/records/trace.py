@@ -1,4 +1,4 @@
-"""Record a run, simulated or measured, as a trace. All pictures, tables and figures are made from traces.
+"""Record a simulated or measured run as a trace. All plots and tables of runs are made from traces.
 
 Times are seconds since the common start of all ranks. A trace file is JSON with a schema version and the topology.
 """
@@ -26,7 +26,7 @@ LEAST_ELAPSED = 1e-30  # seconds; the shortest time of a run in a trace file, ex
 
 
 class LinkRate(NamedTuple):
-    """The bandwidth of a link from ``since`` on, for one message (``alone``) or several (``shared``), in bytes/s."""
+    """The bandwidth of a link in bytes/s after ``since``: ``alone`` for one message, ``shared`` for all of several."""
 
     since: float
     alone: float
@@ -49,7 +49,7 @@ class TracedLink(NamedTuple):
     rates: tuple[LinkRate, ...] = ()  # available bandwidth by time; empty: always the nominal bandwidth
 
     def could_carry(self, seconds: float) -> float:
-        """Return the number of payload bytes that the link could carry in the first ``seconds`` of the run."""
+        """Return the maximum number of payload bytes on the link during the first ``seconds`` seconds of the run."""
         rates = self.rates or (LinkRate(0.0, self.bandwidth, self.bandwidth),)
         ends = [*(rate.since for rate in rates[1:]), seconds]
         periods = zip(rates, ends, strict=True)
@@ -57,7 +57,7 @@ class TracedLink(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """A wait of a rank in a hanging run. Either the peer has not posted its operation, or the message never arrives."""
+    """A wait without end in a run that hangs. The peer posts no matching operation, or the message never arrives."""
 
     rank: int
     peer: int
@@ -72,7 +72,7 @@ class Unfinished(NamedTuple):
 
 
 class ProgramFailure(NamedTuple):
-    """The failure of a rank program, and where it occurs. The other ranks continue until they wait for this rank."""
+    """An error of a rank program, and its location. The other ranks continue until they need this rank."""
 
     rank: int
     step: int | None  # counted from 0; None: all programs end, and the result is wrong
@@ -84,22 +84,22 @@ class ProgramFailure(NamedTuple):
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks to highlight: the failing rank, or all ranks of a deadlock."""
+        """The failing rank, or all ranks of a deadlock."""
         return self.circle or (self.rank,)
 
     @property
     def steps(self) -> int | None:
-        """The number of steps that the rank completes, or None if the failure does not limit it."""
+        """The number of steps that the rank completes, or None if the failure does not stop this rank's program."""
         return None if self.circle or self.step is None else self.step + self.lands
 
 
 @dataclass(repr=False)
 class Trace:
-    """The record of one run: messages, computing spans, links, and elapsed seconds.
+    """The record of one run: messages, spans of other work, links, and elapsed seconds.
 
-    ``messages`` and ``spans`` can be passed as rows and are stored as columns. ``facts`` are numbers of the whole run:
-    ``nbytes``, ``time_min_s`` and ``time_max_s`` of a collective, or ``batch_size``, ``single_rank_step_s`` and, if
-    measured, ``test_accuracy`` and ``examples_seen`` of a training run.
+    ``messages`` and ``spans`` can be passed as lists of rows. ``facts`` are numbers about the whole run: ``nbytes``,
+    ``time_min_s`` and ``time_max_s`` of a collective, or ``batch_size``, ``single_rank_step_s`` and, if measured,
+    ``test_accuracy`` and ``examples_seen`` of a training run.
 
     >>> Trace("all_reduce/ring", "predicted", world_size=8, elapsed=0.0147)
     <Trace all_reduce/ring: predicted, 8 ranks, 14.7 ms>
@@ -143,7 +143,7 @@ class Trace:
         return f"<Trace {self.title}: {self.kind}, {ranks}{messages}, {format_time(self.elapsed)}{end}>"
 
     def _repr_html_(self) -> str:
-        """Return a table for notebooks: kind, ranks, time, messages and bytes.
+        """Return an HTML table for notebooks with the kind, ranks, time, messages and bytes of the run.
 
         >>> Trace("broadcast/<naive>", "measured", 2, 1.5e-4)._repr_html_()[:32]
         '<table><caption>broadcast/&lt;na'
@@ -156,7 +156,7 @@ class Trace:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all ranks finished. If not, ``elapsed`` is the time of the last event."""
+        """Whether all ranks finished. If False, ``elapsed`` is the time of the last event."""
         return not self.unfinished and not self.failed and self.failure is None
 
     def bytes_sent(self) -> list[int]:
@@ -174,18 +174,18 @@ class Trace:
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of a trace file: plain JSON, with long columns packed."""
+        """Return the content of a trace file. It can be written as JSON. Long columns are packed."""
         content = {column.name: getattr(self, column.name) for column in fields(Trace) if column.init}
         content |= {"messages": self.messages.to_plain(), "spans": self.spans.to_plain()}
         return {"schema_version": self.SCHEMA_VERSION, **content}
 
     def write(self, path: Path | str) -> None:
-        """Write the trace to ``path`` as JSON, completely or not at all. ``read_trace`` reads it."""
+        """Write the trace to ``path`` as JSON, completely or not at all. Use ``read_trace`` to read it."""
         write_content(path, self.to_dict())
 
 
 def name_in_library(algorithm: Algorithm) -> str:
-    """Return the name by which ``find_algorithm`` finds a library algorithm. Empty for a user's algorithm."""
+    """Return the name with which ``find_algorithm`` finds the algorithm. Empty if it is not one of Ringlab's own."""
     return replace(algorithm, by_model=False).full_name if algorithm.is_builtin else ""
 
 

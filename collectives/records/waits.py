@@ -1,7 +1,7 @@
-"""Find the waits of a run per pair of ranks, and its critical path, broken down by cause.
+"""Compute the time that ranks of a run wait for each other, and the run's critical path.
 
-The critical path is the sequence of messages and computing that determines when the run ends. Its time is broken down
-into message latency, link bandwidth, computing and waiting.
+The critical path is the sequence of messages and computing that determines when the run ends. Its time is divided into
+message latency, link bandwidth, computing and waiting.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ SPARSE = 4  # from this number of pairs of ranks per wait on, only pairs that oc
 
 
 class Leg(NamedTuple):
-    """A section of the critical path: a message, or a computing phase (``src == dst``)."""
+    """A message or a computing phase on the critical path. For a computing phase, ``src`` and ``dst`` are equal."""
 
     name: str  # "message", or the name of the span
     src: int
@@ -33,7 +33,7 @@ class Leg(NamedTuple):
 
 
 def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
-    """Return the seconds that each rank waited for a peer after posting its send or receive, by (rank, peer)."""
+    """Return the seconds that each rank waited for each peer to post a matching operation, keyed by (rank, peer)."""
     messages, begin = trace.messages, trace.messages.begin
     src, dst = messages.src, messages.dst
     pair = np.concatenate([src, dst]) * trace.world_size + np.concatenate([dst, src])
@@ -52,11 +52,11 @@ def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
 
 
 def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
-    """Return the sequence of messages and computing that determines when the run ends, in order of time.
+    """Return the messages and computing phases that determine when the run ends, in order of time.
 
-    Each message or computing phase is a *leg*. The search starts at the last leg and goes backwards: to the leg that
-    ended when this one began, on the rank that began this one late. It stops if there is none. With ``over_gaps``, it
-    continues with the last earlier leg of that rank. Measured runs need this, because their ranks also wait for cores.
+    The search goes backwards from the one that ends last. It continues with the one that ended when the current one
+    began, on the rank that made the current one wait, and stops if there is none. With ``over_gaps``, it then continues
+    with the last earlier one on that rank. Measured runs need this, because their ranks also wait for CPU cores.
     """
     legs = _Legs(trace)
     number, path = legs.last(), list[Leg]()
@@ -67,7 +67,7 @@ def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
 
 
 class _Legs:
-    """The messages and spans of a trace as one array, messages first. The legs of each rank are sorted by their end."""
+    """The messages and spans of a trace in common arrays, messages first, except spans named "sync"."""
 
     def __init__(self, trace: Trace) -> None:
         messages, spans = trace.messages, trace.spans
@@ -84,7 +84,7 @@ class _Legs:
         self._sort(trace.world_size)
 
     def _sort(self, world_size: int) -> None:
-        """Group the legs with a positive duration by rank; a message belongs to two. Sort a rank at its first use."""
+        """Group the messages and spans by rank. A message belongs to two ranks."""
         takes = np.flatnonzero(self.end > self.begin)
         joins = takes[self.src[takes] != self.dst[takes]]
         rank = np.concatenate([self.src[takes], self.dst[joins]])
@@ -104,9 +104,9 @@ class _Legs:
         return self._latest(np.flatnonzero(self.end == self.end.max())) if len(self.end) else None
 
     def before(self, leg: int, over_gaps: bool) -> int | None:
-        """Return the leg that ended when this leg began. If there are several, return the one that began last.
+        """Return the message or span that ended when ``leg`` began. Of several, return the one that began last.
 
-        With ``over_gaps``, if no leg ended at that time, return the last leg that ended earlier.
+        With ``over_gaps``, if none ended at that time, return the last one that ended earlier.
         """
         time, (legs, ends) = self.begin[leg], self._of(int(self.late[leg]))
         within = time * ROUNDING
@@ -116,7 +116,7 @@ class _Legs:
         return self._latest(legs[from_:to][self.begin[legs[from_:to]] < time])
 
     def _latest(self, legs: Ints) -> int | None:
-        """Return the leg that began last. Ties go to the lowest sender, then the lowest receiver, then ``_place``."""
+        """Return the one of ``legs`` that began last. Ties are broken by sender, receiver, and ``_place``."""
         for column, best in ((self.begin, np.max), (self.src, np.min), (self.dst, np.min)):
             if len(legs) > 1:
                 legs = legs[column[legs] == best(column[legs])]
@@ -144,9 +144,9 @@ NEARLY = 0.95  # share of the fullest link's load that counts as equally full
 
 
 class PathStretch(NamedTuple):
-    """A part of the critical path. ``begin`` and ``end`` are seconds from the start of the run.
+    """A section of the critical path. ``begin`` and ``end`` are in seconds from the start of the run.
 
-    If the kind is bandwidth, ``name`` is a link such as "h0 → s0". If it is computing, ``name`` is the name of a span.
+    If ``kind`` is "bandwidth", ``name`` is a link such as "h0 → s0". If it is "computing", ``name`` is a span's name.
     """
 
     kind: Literal["latency", "bandwidth", "computing", "waiting"]
@@ -156,10 +156,10 @@ class PathStretch(NamedTuple):
 
 
 def divide_path(trace: Trace) -> list[PathStretch]:
-    """Break the critical path down into latency, bandwidth, computing and waiting, in order of time.
+    """Divide the critical path into latency, bandwidth, computing and waiting, in order of time.
 
-    A message first counts as latency, for the latency of its route, and then as bandwidth of the route's fullest link.
-    If the route is unknown, all of it counts as bandwidth, with an empty name. Time outside legs is waiting.
+    A message counts as latency during the latency of its route, and then as bandwidth of the fullest link on its route.
+    If the route is unknown, all of it counts as bandwidth, with an empty name. Other times are waiting.
     """
     loads = link_loads(trace) if trace.links else None
     routes = trace.messages.route
@@ -183,9 +183,9 @@ def divide_path(trace: Trace) -> list[PathStretch]:
 
 
 def fullest_link(loads: LinkLoads, route: Sequence[int], begin: float, end: float) -> int:
-    """Return the fullest link of a route between two times, or -1 for a route without links.
+    """Return the link of a route with the highest load between two times, or -1 if the route is empty.
 
-    Among nearly equal links, it is the link that is used most over the whole run.
+    If the loads of several links are nearly equal, return the one that is used most over the whole run.
     """
     if not route:
         return -1
