@@ -1,1 +1,1 @@
-"""Build the operations of all ranks as arrays: run rank programs, check them against the rules, match messages."""
+"""Build schedules: run rank programs for all ranks, check their operations, match sends with receives, store arrays."""

@@ -1,6 +1,6 @@
 """Build a schedule directly: run the program of every rank, check it against the rules, and match its messages.
 
-For a wrong program, the part that can be executed is built: the steps of each rank before its first invalid step.
+``sound_schedule`` builds the part of a wrong program that can run: the steps of each rank before its first invalid one.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,11 +25,11 @@ Programs = list[list[list[Step]]]  # [rank][channel][step]
 
 
 def build_schedule(algorithm: str | Algorithm, world_size: int, root: int = 0) -> Schedule:
-    """Return the operations of every rank with matched messages. ``algorithm`` can be a name.
+    """Return the operations of all ranks, with each send matched to its receive. ``algorithm`` can be a name.
 
-    Raise InputError for an unknown algorithm and for a call that ``make_call`` rejects. Raise ProgramError if a program
-    fails, if an operation breaks a rule (``collectives.schedule.rules``), if a send or a receive has no match, and if a
-    send and its receive differ in their chunks.
+    Raise InputError for an unknown algorithm, an invalid world size or root, or an invalid number of chunks. Raise
+    ProgramError if a program fails, if an operation breaks a rule (``collectives.schedule.rules``), if a send or a
+    receive has no match, or if a send and its receive use different chunks.
 
     >>> schedule = build_schedule("all_reduce/ring", 3)
     >>> schedule.steps, schedule.messages, str(schedule.operation(0))
@@ -60,7 +60,7 @@ def _unmatched(call: ProgramCall, programs: Programs, columns: OperationColumns)
 
 
 def _run_programs(call: ProgramCall) -> tuple[Programs, ProgramError | None]:
-    """Return the steps of all ranks and None. If a program fails, return the steps up to the failure, and the error."""
+    """Return the steps of all ranks. If a program fails, also return the error, and only the steps before it."""
     programs: Programs = []
     for rank in range(call.world_size):
         channel, steps = 0, list[Step]()
@@ -104,7 +104,7 @@ def _program_error(call: ProgramCall, names_channel: bool, at: tuple[int, int, i
 
 
 def columns_of(call: ProgramCall, programs: Programs) -> tuple[OperationColumns, ProgramError | None]:
-    """Return all operations, unmatched. If a number is invalid, return the operations before it, and the error."""
+    """Return all operations, unmatched. If one is invalid, also return the error, and only the operations before it."""
     locations: list[int] = []  # flat lists are fast
     lengths: list[int] = []
     numbers: list[int] = []
@@ -131,7 +131,7 @@ def columns_of(call: ProgramCall, programs: Programs) -> tuple[OperationColumns,
 
 
 def _as_array(numbers: list[int]) -> tuple[npt.NDArray[Any], int | None]:
-    """Return the numbers as an array, and the index of the first one that is not an integer or is too large, if any."""
+    """Return the numbers as an array, and the index of the first invalid one. The index is None if all are valid."""
     array = np.zeros(0, np.int64)
     try:
         array = np.array(numbers) if numbers else array
@@ -171,9 +171,9 @@ def _messages(number: int) -> str:
 
 
 def sound_schedule(algorithm: Algorithm, world_size: int, root: int, rank: int, steps: int | None) -> Schedule:
-    """Return the operations before the first invalid one, and at most ``steps`` steps of ``rank``.
+    """Return the operations of each rank before its first invalid one, and at most ``steps`` steps of ``rank``.
 
-    A send and a receive stay unmatched if they differ in the number of chunks. Their steps never complete.
+    A send and its receive are left unmatched if they differ in the number of chunks. Their steps then never complete.
     """
     call = make_call(algorithm, world_size, root)
     programs = _cut_violations(call, _run_tolerantly(call))
@@ -220,7 +220,7 @@ def _listed_steps(by_root: tuple[Steps, ...], rank: int, world_size: int, root: 
 
 
 def reduce_to_steps(algorithm: Algorithm, world_size: int) -> tuple[Callable[..., Algorithm], tuple[Any, ...]]:
-    """Return a pickle reduction that stores an algorithm's steps for ``world_size`` ranks instead of its function.
+    """Return a reduction for pickle that stores an algorithm's steps for ``world_size`` ranks instead of its function.
 
     Raise ProgramError for an invalid program.
     """

@@ -1,7 +1,7 @@
-"""Check the rules of rank programs. Each function finds the first operation that breaks its rule.
+"""Check that rank programs follow the rules. Each rule returns the first operation that breaks it.
 
-The rules read the operations of all ranks as columns, or those of one rank that represents all. Messages are matched
-first: on each channel, the k-th send from a to b matches the k-th receive at b from a.
+The operations are columns, for all ranks or for one rank that represents all. Messages are matched first: on each
+channel, the k-th send from rank a to rank b matches the k-th receive at b from a.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,14 +22,14 @@ def receives(kind: npt.NDArray[Any]) -> Bools:
 
 
 def pair_keys(columns: OperationColumns, world_size: int, channels: int) -> Keys:
-    """Return one number per operation that encodes its sender, receiver and channel, in this sort order."""
+    """Return an integer for each operation that increases with its sender, then its receiver, then its channel."""
     rank, peer, is_send = columns.rank.astype(np.int64), columns.peer, columns.kind == Kind.SEND
     src, dst = np.where(is_send, rank, peer), np.where(is_send, peer, rank)
     return np.asarray((src * world_size + dst) * channels + columns.channel)
 
 
 def match_halves(kind: npt.NDArray[Any], key: Keys) -> Ints:
-    """Return the index of each operation's match: the k-th send with a key matches the k-th receive with the same key.
+    """Return the index of each operation's match: the k-th send with a key matches the k-th receive with this key.
 
     The index is -1 for local operations, and for a send or a receive without a match.
     """
@@ -49,30 +49,28 @@ def _by_key(which: Bools, key: Keys) -> Keys:
 
 
 def _with_occurrence(keys: Keys, most: int) -> Keys:
-    """Return ``keys * most`` plus the number of equal keys before each key. ``keys`` must be sorted."""
+    """Return ``keys * most + k`` for the k-th of equal keys, counted from 0. ``keys`` must be sorted."""
     return np.asarray(keys * most + np.arange(len(keys)) - np.searchsorted(keys, keys))
 
 
 def ends_agree(call: ProgramCall, counts: tuple[Ints, Ints], chunks: tuple[Ints, Ints]) -> Bools:
-    """Return a boolean mask of the messages whose send and receive agree on the count and on the chunk.
+    """Return a boolean mask of the messages whose send and receive have the same count and the same chunk.
 
-    In an all_to_all, which moves data to other chunks, the chunks may differ. ``counts`` and ``chunks`` each contain
-    two arrays with one entry per message: for the sends, then for the receives.
+    In an all_to_all, the chunks may differ. ``counts`` and ``chunks`` each have the values of the sends, then receives.
     """
     same = call.algorithm.spec.moves | same_chunks(*chunks, call.chunks)
     return np.asarray(same & (counts[0] == counts[1]))
 
 
 def same_chunks(chunk: Ints, other: Ints, chunks: int) -> Bools:
-    """Return a boolean mask of the pairs whose chunks are equal modulo ``chunks``, and therefore equally large."""
+    """Return a boolean mask of the pairs with the same chunk modulo ``chunks``. Such chunks have the same size."""
     return np.asarray((chunk - other) % chunks == 0)
 
 
 def first_mismatch(columns: OperationColumns, call: ProgramCall, key: Keys) -> int | None:
-    """Return the index of the first operation without a match, or of the first send that differs from its receive.
+    """Return the index of the first operation without a match or different from its match, or None if there is none.
 
-    Return None if there is neither. The operation with the lowest key comes first. Among equal keys, a send that
-    differs from its receive comes before an unmatched operation.
+    Operations are ordered by key. For equal keys, operations that differ come before operations without a match.
     """
     alone = (columns.match < 0) & (columns.kind < Kind.COPY)
     sends = np.flatnonzero((columns.kind == Kind.SEND) & ~alone)
@@ -94,9 +92,9 @@ class Violation(NamedTuple):
 
 
 def first_violation(columns: OperationColumns, call: ProgramCall) -> Violation | None:
-    """Return the first operation that breaks a rule, or None.
+    """Return the first operation that breaks a rule, or None if there is none.
 
-    ``columns`` may contain only some of the ranks, because no rule compares ranks.
+    No rule compares ranks, so ``columns`` can contain a subset of the ranks.
     """
     violation = _first(rule(columns, call) for rule in OF_ONE)
     sound = columns if violation is None else columns.head(violation.at)  # the other rules require valid numbers
@@ -154,7 +152,7 @@ def _chunks_lie_together(columns: OperationColumns, call: ProgramCall) -> Violat
 
 
 def _first_chunks(columns: OperationColumns) -> tuple[Ints, Ints]:
-    """Return the first chunk that each operation reads, and the first chunk that it writes.
+    """Return two arrays: the first chunk that each operation reads, and the first chunk that it writes.
 
     For a send or a receive, both are the same chunk.
     """
@@ -238,13 +236,13 @@ def _lie_side_by_side(columns: OperationColumns, channels: int) -> bool:
 
 
 def _chunks_of(index: Longs, first: Ints, count: Ints) -> tuple[Longs, Longs]:
-    """Return the operation and the chunk of each use; shape [uses]. Operation ``index[i]`` uses ``count[i]`` chunks."""
+    """Return two arrays with one entry for each chunk that an operation uses: the operation and the chunk."""
     each = np.repeat(np.arange(len(first)), count)
     return index[each], first[each] + np.arange(len(each)) - np.repeat(np.cumsum(count) - count, count)
 
 
 def _first_use(index: Longs, chunk: Longs, problem: Callable[[int, int], str]) -> Violation | None:
-    """Return the violation of the first operation at its lowest chunk, or None. Arrays have one entry per wrong use."""
+    """Return the violation with the lowest operation and then the lowest chunk. None if the arrays are empty."""
     if not len(index):
         return None
     use = int(np.lexsort((chunk, index))[0])

@@ -1,4 +1,4 @@
-"""Store the schedule of an algorithm: its program, and the matched operations of all ranks as columns."""
+"""Define schedules: the operations of all ranks of an algorithm as arrays, with sends and receives matched."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from collectives.symbolic_rank import VectorRank
 
 @dataclass(frozen=True)
 class ProgramCall:
-    """A call of an algorithm's program, with the numbers of ranks and chunks. All schedules extend it."""
+    """An algorithm with a world size, a root, and the numbers of chunks. It is the base class of all schedules."""
 
     algorithm: Algorithm
     world_size: int
@@ -36,21 +36,20 @@ class ProgramCall:
         return f"{self.algorithm.full_name}, world size {self.world_size}{root}"
 
     def at_line(self, rank: int, channel: int, step: int) -> str:
-        """Return text such as `` (line 9 of my.py)`` for a step of a user's program, or "" if the line is unknown."""
+        """Return text such as `` (line 9 of my.py)``, the line that yields a step, or "" if the line is unknown."""
         line = self.algorithm.find_line((rank, channel, step), self.world_size, self.root)
         return f" ({line})" if line else ""
 
     def run(self, rank: Any) -> tuple[Iterator[Step], ...]:
-        """Return the steps of each channel of ``rank``, which is a number or a symbolic rank.
+        """Return one iterator over steps per channel of ``rank``, which can be a number or a symbolic rank.
 
-        Raise InputError if the function does not return generators. The iterators raise InputError if a program yields
-        too many steps.
+        Raise InputError if the function returns no generators. An iterator raises InputError after too many steps.
         """
         channels = self.algorithm.channels(rank, self.world_size, self.root)
         return tuple(_limit_steps(steps) for steps in channels)
 
     def run_alone(self, rank: int) -> tuple[Iterator[Step], ...]:
-        """Return the steps of each channel of ``rank``. For a user's file, no other rank is recorded."""
+        """Return one iterator over steps per channel of ``rank``. A worker process records only this rank."""
         return self.run(VectorRank(np.array([rank])) if self.algorithm.source else rank)
 
 
@@ -62,10 +61,10 @@ def _limit_steps(steps: Iterator[Step]) -> Iterator[Step]:
 
 
 def make_call(algorithm: Algorithm, world_size: int, root: int = 0) -> ProgramCall:
-    """Return the call of ``algorithm`` by ``world_size`` ranks.
+    """Return an algorithm with its numbers of chunks for ``world_size`` ranks.
 
-    Raise InputError for an invalid world size or root. If the collective has parts, the number of chunks must be a
-    multiple of ``world_size``.
+    Raise InputError for an invalid world size or root, or if the number of chunks is not a multiple of the world size
+    although each rank has its own part of the buffer.
     """
     check_ranks(world_size, root)
     check_applies(algorithm, root=root != 0)
@@ -84,9 +83,9 @@ Bools = npt.NDArray[np.bool_]
 
 
 class OperationColumns(NamedTuple):
-    """The operations of some ranks. Each array has one entry per operation.
+    """The operations of some ranks as arrays. Each array has one entry per operation.
 
-    The operations of one rank, channel and step are adjacent, in the order of the step.
+    The operations of a step are adjacent, in the order in which the program yields them.
     """
 
     rank: Ints
@@ -105,7 +104,7 @@ class OperationColumns(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class StepTable(ProgramCall):
-    """A schedule that consists only of arrays. Its operations are ordered by step, then rank, then channel."""
+    """A schedule that consists of arrays only. Its operations are ordered by step, then rank, then channel."""
 
     columns: OperationColumns
 
@@ -129,9 +128,9 @@ class StepTable(ProgramCall):
 
 
 class OperationBlock(NamedTuple):
-    """The operations of one or more channels on ranks that have the same sequence of steps.
+    """The operations of one or more channels, on ranks that have the same sequence of steps.
 
-    Each operation is a row, and each rank is a column.
+    In two-dimensional arrays, each row is an operation and each column is a rank.
     """
 
     rank: Ints  # [ranks]
@@ -142,7 +141,10 @@ class OperationBlock(NamedTuple):
 
 
 def runs_of_steps(step: Ints) -> list[tuple[slice, int]]:
-    """Return (rows, operations per step) for each run of consecutive steps with the same number of operations."""
+    """Return (slice, operations per step) for each run of consecutive steps that have equally many operations.
+
+    ``step`` contains the step of each operation, and the slice selects the operations of the run.
+    """
     starts = np.flatnonzero(np.append(True, np.diff(step) != 0)) if len(step) else np.zeros(0, np.int64)
     heights = np.diff(np.append(starts, len(step)))
     changes = np.flatnonzero(np.append(True, np.diff(heights) != 0)) if len(heights) else heights
@@ -151,7 +153,7 @@ def runs_of_steps(step: Ints) -> list[tuple[slice, int]]:
 
 
 def order_by_step(matrix: npt.NDArray[Any], runs: Sequence[tuple[slice, int]]) -> npt.NDArray[Any]:
-    """Return a matrix of rows and ranks as one array, ordered by step, rank and row.
+    """Return a two-dimensional array of operations and ranks as one array, ordered by step, rank and operation.
 
     ``runs`` is the result of ``runs_of_steps``.
     """
@@ -161,7 +163,7 @@ def order_by_step(matrix: npt.NDArray[Any], runs: Sequence[tuple[slice, int]]) -
 
 
 def merge_blocks(blocks: Sequence[OperationBlock]) -> OperationColumns:
-    """Return the operations of all blocks, ordered by step, rank and channel, unmatched."""
+    """Return the operations of all blocks, ordered by step, rank and channel. They are not matched yet."""
     parts: list[list[npt.NDArray[Any]]] = []
     for block in blocks:
         runs, shape = runs_of_steps(block.step), (len(block.step), len(block.rank))
@@ -175,7 +177,7 @@ def merge_blocks(blocks: Sequence[OperationBlock]) -> OperationColumns:
 
 
 def columns_by_step(operations: Ints) -> OperationColumns:
-    """Return operations ordered by step, rank and channel, unmatched. ``operations`` has the shape [operations, 8]."""
+    """Return operations, given as an array [operations, 8], ordered by step, rank and channel. They are not matched."""
     rank, channel, step = operations.T[:3]
     ordered = operations[np.lexsort((channel, rank, step))].T.copy()
     return OperationColumns._make([*ordered, np.full(len(rank), -1, np.int32)])
@@ -201,17 +203,17 @@ class Schedule(ProgramCall):
 
     @property
     def steps(self) -> int:
-        """The largest number of steps of a channel."""
+        """The maximum number of steps in a channel."""
         return max((len(program) for channels in self.programs for program in channels), default=0)
 
     @property
     def channels(self) -> int:
-        """The largest number of channels of a rank."""
+        """The maximum number of channels of a rank."""
         return max(map(len, self.programs))
 
     @property
     def ports(self) -> int:
-        """The largest number of ranks that a rank sends to, or receives from, at the same time."""
+        """The maximum number of ranks that a rank sends to, or receives from, at the same time."""
         return max(self._at_once(self.kind == Kind.SEND), self._at_once((self.kind != Kind.SEND) & (self.peer >= 0)))
 
     def _at_once(self, chosen: npt.NDArray[np.bool_]) -> int:
@@ -224,11 +226,11 @@ class Schedule(ProgramCall):
 
     @property
     def messages(self) -> int:
-        """The number of messages, including empty ones."""
+        """The number of messages. Messages without data are included."""
         return int(np.count_nonzero(self.kind == Kind.SEND))
 
     def elements_sent(self, n: int) -> npt.NDArray[np.int64]:
-        """Return the number of elements that each rank sends, for a buffer of ``n`` elements; shape [world_size]."""
+        """Return the number of elements that each rank sends if the buffer has ``n`` elements; shape [world_size]."""
         sends = self.kind == Kind.SEND
         first, last = self.chunk[sends].astype(np.int64), (self.chunk + self.count)[sends].astype(np.int64)
         sizes = offset(last, n, self.chunks) - offset(first, n, self.chunks)
@@ -251,7 +253,7 @@ class Schedule(ProgramCall):
         return Operation(Kind(int(self.kind[index])), *numbers)
 
     def location(self, index: int) -> str:
-        """Return the location of an operation and its line, as in ``all_reduce/ring, world size 4, rank 1, step 2``."""
+        """Return the location of an operation as text, such as ``all_reduce/ring, world size 4, rank 1, step 2``."""
         location = f"{self.describe()}, rank {self.rank[index]}{self.on_channel(index)}, step {self.step[index]}"
         return location + self.line(index)
 
@@ -262,7 +264,7 @@ class Schedule(ProgramCall):
         return f", channel {self.channel[index]}" if self.channels > 1 else ""
 
     def refuse(self, index: int, problem: str, lands: bool = False) -> ProgramError:
-        """Return the error for an operation, with its location. ``lands`` tells whether the operation completes."""
+        """Return an error about an operation, with its location. ``lands`` means that the wrong operation completes."""
         rank, step = int(self.rank[index]), int(self.step[index])
         return ProgramError(
             f"{self.location(index)}: {self.operation(index)}{problem}", self.world_size, rank, step, lands

@@ -1,4 +1,4 @@
-"""Reject a schedule that is too large before it is built, by counting the operations of a few ranks."""
+"""Reject a schedule that is too large before it is built. Its size is estimated from the operations of a few ranks."""
 
 from functools import lru_cache
 from itertools import chain
@@ -15,11 +15,10 @@ SAMPLE = 130_000  # operations of a rank that are counted, in a fifth of a secon
 
 @lru_cache(maxsize=64)
 def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
-    """Estimate the number of operations of all ranks: the median of three ranks, multiplied by the world size.
+    """Return the estimated number of operations of all ranks: the median of three ranks times the world size.
 
-    The count of a rank stops at ``SAMPLE`` or ``MOST_OPERATIONS / world_size`` operations, whichever is more, so the
-    true number can be larger. If two ranks exceed the latter, the third is not counted. Return 0 for a program that
-    fails.
+    Counting stops after ``SAMPLE`` or ``MOST_OPERATIONS / world_size`` operations, whichever is more, so the true
+    number can be larger. If two ranks exceed the second limit, the third is not counted. Return 0 if a program fails.
     """
     counted: list[int] = []
     try:
@@ -34,7 +33,7 @@ def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0) ->
 
 @lru_cache(maxsize=64)
 def _count(algorithm: Algorithm, world_size: int, root: int, rank: int) -> tuple[int, int]:
-    """Count the operations of a rank, and the ranks that it sends to. The count may stop early."""
+    """Return the number of operations of a rank and of the ranks that it sends to. Counting stops at a limit."""
     most = max(SAMPLE, MOST_OPERATIONS // world_size + 1)
     peers: set[int] = set()
     number = 0
@@ -47,7 +46,7 @@ def _count(algorithm: Algorithm, world_size: int, root: int, rank: int) -> tuple
 
 
 def check_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> None:
-    """Raise TooLarge if a schedule has more operations than the memory limit allows."""
+    """Raise TooLarge if an algorithm has more operations than fit into the memory limit."""
     operations = estimate_operations(algorithm, world_size, root)
     excess = (
         f"{algorithm.full_name}, world size {world_size}: about {operations:,} operations ({operations // 2:,} "
@@ -58,9 +57,9 @@ def check_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> No
 
 @lru_cache(maxsize=64)
 def estimate_pairs(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
-    """Estimate the number of communicating pairs of ranks from the peers of two middle ranks.
+    """Return the estimated number of pairs of ranks that communicate, from the peers of two middle ranks.
 
-    The true number can be larger, because not all operations of a rank are counted. Return 0 for a program that fails.
+    The true number can be larger, because not all operations of a rank are counted. Return 0 if a program fails.
     """
     fewest = world_size
     try:
@@ -74,5 +73,5 @@ def estimate_pairs(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
 
 
 def check_pairs(call: ProgramCall, pairs: int) -> None:
-    """Raise TooLarge if the routes between all communicating pairs of ranks exceed the memory limit."""
+    """Raise TooLarge if routes between ``pairs`` pairs of ranks do not fit into the memory limit."""
     check_fits(pairs, Gigabyte.PAIRS, f"{call.describe()}: {pairs:,} pairs of ranks or more send to each other")

@@ -1,9 +1,9 @@
-"""Build a schedule from few runs of a program, because most programs do the same on many ranks.
+"""Build a schedule from a few runs of a program, each of which represents many ranks.
 
-A *symmetric* program uses its rank only in expressions such as ``(rank + c) % world_size``. A single run with a
-``ShiftedRank`` represents all ranks. Any other program runs once with a ``VectorRank`` for all ranks. If it branches on
-its rank, it runs once per branch. ``build_schedule`` builds programs that cannot run in this way or that may be
-rejected, and reports their errors.
+A *symmetric* program uses its rank only in expressions such as ``(rank + c) % world_size``. One run with a
+``ShiftedRank`` represents all ranks. Other programs run once for all ranks, with a ``VectorRank``, or once per branch
+if they branch on the rank. ``build_schedule`` builds all programs that cannot run in this way, and reports the errors
+of invalid ones.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ AnySchedule = Schedule | SymmetricSchedule | StepTable
 
 
 def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | StepTable:
-    """Return the symmetric schedule if there is one, otherwise a StepTable. Raise ProgramError for an invalid program.
+    """Return a SymmetricSchedule if the program is symmetric, or else a StepTable. Raise ProgramError if it is invalid.
 
     >>> from collectives import find_algorithm
     >>> [type(build_compact(find_algorithm(f"all_reduce/{name}"), 4)).__name__ for name in ("ring", "binomial")]
@@ -57,12 +57,12 @@ def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> Symme
 
 
 def seems_cyclic(algorithm: Algorithm) -> bool:
-    """Return whether the program is symmetric for one of two small world sizes."""
+    """Return whether the program is symmetric at one of two small world sizes."""
     return any(build_symmetric(algorithm, world_size) is not None for world_size in TRIED_RANKS)
 
 
 def build_symmetric(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | None:
-    """Return the schedule from a single run of the program, or None if it is not symmetric or may be rejected."""
+    """Return the schedule from one run of the program, or None if the program is not symmetric or could be invalid."""
     try:
         call = make_call(algorithm, world_size, root)
         if world_size < 2:
@@ -92,10 +92,10 @@ def build_symmetric(algorithm: Algorithm, world_size: int, root: int = 0) -> Sym
 
 
 def _run_shifted(call: ProgramCall) -> npt.NDArray[np.int32]:
-    """Run the program once with a symbolic rank. Return a row of numbers per operation; shape [operations, 13].
+    """Run the program once with a symbolic rank. Return its operations as an array; shape [operations, 13].
 
-    The rows are valid for every rank and ordered by channel. Raise TypeError or OverflowError for a number that is not
-    a 32-bit integer, and any exception that the program raises.
+    A row has the step, channel, kind and count, and three numbers each for peer, chunk and into. Raise TypeError or
+    OverflowError for a number that is not a 32-bit integer, and any exception that the program raises.
     """
     rows = [
         (number, channel, int(op.kind), _plain(op.count), *_shifted(op.peer), *_shifted(op.chunk), *_shifted(op.into))
@@ -117,9 +117,9 @@ def _plain(number: Any) -> int:
 
 
 def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable | None:
-    """Build the table from one run per branch. Return None if a run fails or if the program may be rejected.
+    """Return the table from one run per branch. Return None if a run fails or the program could be invalid.
 
-    If the ranks take too many branches, each rank runs alone.
+    If the ranks take too many branches, the program runs once per rank.
     """
     recorded: npt.NDArray[np.int32] | None = None
     blocks: list[OperationBlock] = []

@@ -1,6 +1,6 @@
-"""Build schedules in which every rank runs the same operations relative to its own number. One rank represents all.
+"""Build schedules in which all ranks run the same operations, relative to their own rank number.
 
-The size of such a *symmetric* schedule does not depend on the number of ranks.
+Such a *symmetric* schedule stores the operations of one rank, so its size does not depend on the number of ranks.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from collectives.step import Kind
 
 
 class ShiftedNumbers(NamedTuple):
-    """Numbers that depend on the rank as a ``ShiftedRank`` does. With stride 0, a number is equal on all ranks."""
+    """An array of ``ShiftedRank`` values, such as chunk numbers. A number with stride 0 is equal on all ranks."""
 
     base: Ints
     stride: Ints
@@ -38,9 +38,9 @@ class ShiftedNumbers(NamedTuple):
         return ShiftedNumbers(self.base[entries], self.stride[entries], self.shift[entries])
 
     def on(self, ranks: Ints, world_size: int) -> Ints:
-        """Return the values of the numbers on the given ranks; shape [entries, ranks].
+        """Return the values on the given ranks; shape [entries, ranks].
 
-        ``ranks`` has the shape [ranks], or [entries, 1] for one rank per entry.
+        ``ranks`` has the shape [ranks], or [entries, 1] if each entry has its own rank.
         """
         values: Ints = ranks + self.shift[:, None]
         values %= np.int32(world_size)
@@ -51,7 +51,7 @@ class ShiftedNumbers(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class SymmetricSchedule(ProgramCall):
-    """A schedule stored as one rank's operations, by step and channel. Each array has one entry per operation."""
+    """One rank's operations, relative to its number, which represent all ranks. Arrays have one entry per operation."""
 
     channel: Ints
     step: Ints
@@ -79,25 +79,25 @@ class SymmetricSchedule(ProgramCall):
         return int(self.channel.max(initial=0)) + 1
 
     def ranks_at(self, distance: Ints, ranks: Ints) -> Ints:
-        """Return the ranks at the given distances from each of ``ranks``; shape [distances, ranks]."""
+        """Return the ranks that are ``distance`` ahead of each of ``ranks``; shape [distances, ranks]."""
         peers: Ints = (ranks + distance[:, None]) % np.int32(self.world_size)
         return peers
 
     @property
     def stride(self) -> int:
-        """The distance between the chunks of consecutive ranks, or 1 if no chunk depends on the rank."""
+        """The difference between the chunks that consecutive ranks use, or 1 if no chunk depends on the rank."""
         return int(max(self.read.stride.max(initial=1), self.written.stride.max(initial=1)))
 
     def by_cycle(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the values of all chunks, grouped by *cycle*: the chunks that one shifted operation uses on all ranks.
+        """Return one value per chunk, grouped into cycles; shape [cycles, world_size].
 
-        The shape is [cycles, world_size]. Entry ``(rank + shift) % world_size`` belongs to the chunk on ``rank``.
+        A *cycle* is the chunks that one operation uses on all ranks. Rank r uses entry ``(r + shift) % world_size``.
         """
         groups = values.reshape(-1, self.world_size, self.stride)
         return groups.swapaxes(1, 2).reshape(-1, self.world_size)
 
     def cycle(self) -> Ints:
-        """Return the cycle of the chunk that each entry reads. It is undefined if the chunk is not shifted."""
+        """Return the cycle of the chunk that each operation reads. Ignore it if the chunk is equal on all ranks."""
         group, within = np.divmod(self.read.base, self.stride * self.world_size)
         return np.asarray(group * self.stride + within, np.int32)
 
@@ -127,9 +127,9 @@ class SymmetricSchedule(ProgramCall):
 
 
 def match_symmetric(symmetric: SymmetricSchedule) -> SymmetricSchedule | None:
-    """Return the schedule with its messages matched, or None if its program may be rejected.
+    """Return the schedule with its messages matched, or None if the program could be invalid.
 
-    Only rank 0 is checked. If the ranks differ only by permutations of the chunks, the result holds for all ranks.
+    Only rank 0 is checked. The result holds for all ranks because they differ only by a permutation of the chunks.
     """
     if not _ranks_are_permuted(symmetric):
         return None
@@ -154,11 +154,10 @@ def match_symmetric(symmetric: SymmetricSchedule) -> SymmetricSchedule | None:
 
 
 def _ranks_are_permuted(schedule: SymmetricSchedule) -> bool:
-    """Return whether adding one to the rank applies the same permutation of chunks to all operations.
+    """Return whether consecutive ranks run the same operations, except for one permutation of all chunks.
 
-    Chunks form *groups* of ``world_size`` times the stride. The permutation moves each chunk of a moving group by one
-    stride, and the last chunks to the front. Other groups stay. An operation uses one chunk of a moving group, whole
-    groups, or chunks that stay.
+    Chunks form groups of ``stride * world_size``. The permutation rotates a group by one stride if an operation moves
+    within it from rank to rank. Every operation must use one chunk of a rotated group, whole groups, or others only.
     """
     reads, writes = (schedule.kind == Kind.SEND) | (schedule.kind >= Kind.COPY), schedule.kind != Kind.SEND
     local = schedule.kind >= Kind.COPY
