@@ -1,1 +1,1 @@
-"""Describe a training run by its recipe, its parallelism strategy, and its gradient buckets."""
+"""Describe a training run: its hyperparameters, its parallelism strategy, and its gradient buckets."""

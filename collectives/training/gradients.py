@@ -1,4 +1,4 @@
-"""Compute the sizes of gradients in backward order, and gradient buckets."""
+"""Compute the sizes of gradients in backward order, and group them into buckets."""
 
 import json
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ BUCKET_BYTES = 25 << 20  # minimum size of its other buckets, by default (bucket
 
 
 class Gradient(NamedTuple):
-    """The gradient of one parameter tensor. ``ready`` is the share of backward after which it is available."""
+    """The gradient of one parameter tensor. It is available after the share ``ready`` of backward, from 0 to 1."""
 
     nbytes: int
     ready: float
 
 
 class Bucket(NamedTuple):
-    """Gradients that are synchronized together. ``ready`` is the share of backward after which all are ready."""
+    """Gradients that are synchronized together. All are available after the share ``ready`` of backward."""
 
     nbytes: int
     ready: float
@@ -29,8 +29,8 @@ class Bucket(NamedTuple):
 def gradients_of(tensors: Sequence[Sequence[int]], work: Sequence[float], item_bytes: int = 4) -> list[Gradient]:
     """Return the gradients in backward order: the last layer first, and within each layer the last tensor first.
 
-    ``tensors`` contains the number of elements of each parameter tensor by layer, in forward order. ``work`` is the
-    relative duration of each layer's backward.
+    ``tensors`` contains the numbers of elements of each layer's parameter tensors, in forward order. ``work`` is the
+    relative time of each layer's backward. A gradient element has ``item_bytes`` bytes.
 
     >>> gradients_of([(8, 2), (4,)], work=[3.0, 1.0])
     [Gradient(nbytes=16, ready=0.25), Gradient(nbytes=8, ready=1.0), Gradient(nbytes=32, ready=1.0)]
@@ -47,10 +47,10 @@ def gradients_of(tensors: Sequence[Sequence[int]], work: Sequence[float], item_b
 def fill_buckets(
     gradients: Sequence[Gradient], bucket_bytes: int = BUCKET_BYTES, first_bytes: int = FIRST_BYTES
 ) -> list[Bucket]:
-    """Group the gradients into buckets, in the given order.
+    """Return the buckets that the gradients fill in the given order.
 
-    A bucket is closed as soon as it holds at least ``bucket_bytes``. The first bucket is closed at the smaller of
-    ``bucket_bytes`` and ``first_bytes``. The last bucket may hold less.
+    A bucket is closed as soon as it has at least ``bucket_bytes``. The limit of the first bucket is ``first_bytes`` if
+    that is smaller. The last bucket can have fewer bytes.
 
     >>> fill_buckets([Gradient(3, 0.1), Gradient(9, 0.5), Gradient(2, 1.0)], bucket_bytes=8, first_bytes=1)
     [Bucket(nbytes=3, ready=0.1), Bucket(nbytes=9, ready=0.5), Bucket(nbytes=2, ready=1.0)]
@@ -75,9 +75,10 @@ PROFILED_SIZE, PROFILED_CLASSES = 224, 1000  # of the profiles
 
 @lru_cache
 def resnet_gradients(name: str, classes: int, stem: str = "imagenet", size: int = 32) -> tuple[Gradient, ...]:
-    """Return the gradients of a ResNet for square images in backward order, from the last layer to the first.
+    """Return the gradients of a ResNet in backward order, from the last layer to the first.
 
-    ``size`` is the side of an image in pixels. A layer's share of backward is its share of the multiplications.
+    Images are squares with ``size`` pixels on each side. The time of a layer's backward is proportional to its
+    multiplications.
     """
     layers = [layer for layer in json.loads((PROFILES / f"{name}.json").read_text())["layers"] if layer[3]]
     tensors, work = [tuple(sizes) for _, _, _, sizes, *_ in layers], list[int]()

@@ -1,16 +1,16 @@
-"""``Parallelism``: the strategy that distributes a training run over devices, and its device mesh.
+"""Define ``Parallelism``: the parallelism strategy of a training run and its device mesh.
 
-A mesh has ``data`` x ``tensor`` x ``pipeline`` devices. Neighboring devices belong to the same ``tensor`` group, then
-to the same ``data`` group, as in Megatron-LM. ``strategy`` is the strategy of the ``data`` devices:
+A mesh has ``data`` x ``tensor`` x ``pipeline`` devices. Consecutive devices form a ``tensor`` group, and consecutive
+tensor groups form a ``data`` group, as in Megatron-LM. ``strategy`` says what the ``data`` devices do:
 
 * ``ddp``: every device has all parameters. Gradients are averaged in buckets during backward.
 * ``parameter_server``: devices fetch the weights from servers before a step, and send gradients to them after backward.
 * ``data_parallel``: one process has the parameters and sends them to the others in each step (``nn.DataParallel``).
-* ``zero1``, ``zero2``, ``zero3``: optimizer states are sharded, then also gradients, then also parameters (Rajbhandari
-  et al., https://arxiv.org/abs/1910.02054).
+* ``zero1``, ``zero2``, ``zero3``: ZeRO stages. Optimizer states are sharded, from stage 2 also gradients, in stage 3
+  also parameters (Rajbhandari et al., https://arxiv.org/abs/1910.02054).
 * ``zero_redundancy``: torch's ZeroRedundancyOptimizer with DDP. Gradients are averaged as in ``ddp``, and optimizer
   states are sharded as in ``zero1``. Each parameter is broadcast by the device that has its states.
-* ``fsdp``: as ``zero3``, one block of the model at a time. ``hsdp``: the same within groups of ``shard`` devices, with
+* ``fsdp``: like ``zero3``, one block of the model at a time. ``hsdp``: ``fsdp`` within groups of ``shard`` devices, and
   averages between the groups (Zhao et al., https://arxiv.org/abs/2304.11277).
 """
 
@@ -37,13 +37,13 @@ LOADERS = ("synthetic", "dali", "decode", "text")  # loaders of samples
 
 @dataclass(frozen=True, kw_only=True)
 class Parallelism:
-    """The parallelism of a training run. Raise InputError for an invalid mesh.
+    """The parallelism strategy and the device mesh of a training run. Raise InputError for an invalid combination.
 
-    If ``data`` is 0, it becomes the number of devices that the other axes leave. ``pipeline`` stages process
-    ``microbatches`` pieces of a batch in the order of ``schedule``. ``naive`` is model parallelism without pieces: one
-    stage works at a time. ``interleaved`` gives each device ``virtual`` stages. ``sequence`` also shards the
-    activations that tensor parallelism replicates (Korthikanti et al., https://arxiv.org/abs/2205.05198). ``expert`` of
-    the ``data`` devices share the ``experts`` of each block's MLP. A token visits ``top_k`` of them.
+    If ``data`` is 0, ``for_devices`` sets it to the number of devices that the other axes leave. A pipeline runs a
+    batch as ``microbatches`` in the order of ``schedule``. With ``naive``, the batch is not divided, so one stage works
+    at a time. With ``interleaved``, each device has ``virtual`` stages. ``sequence`` also shards the activations that
+    tensor parallelism replicates (Korthikanti et al., https://arxiv.org/abs/2205.05198). The ``experts`` of each
+    block's MLP are sharded over ``expert`` of the ``data`` devices. A token is processed by ``top_k`` of them.
 
     >>> Parallelism(tensor=4).for_devices(8).data
     2
@@ -110,19 +110,19 @@ class Parallelism:
 
     @property
     def pieces(self) -> int:
-        """The number of microbatches per batch."""
+        """The number of microbatches into which a batch is divided."""
         if self.pipeline == 1:
             return max(1, self.microbatches)
         return 1 if self.schedule == "naive" else self.microbatches or self.pipeline
 
     @property
     def has_dtensors(self) -> bool:
-        """Whether torch's classes for this strategy shard parameters as ``DTensor``s."""
+        """Whether PyTorch's implementation of this strategy has ``DTensor`` parameters."""
         return self.strategy in ("zero2", *SHARDED) or self.tensor > 1
 
     @property
     def label(self) -> str:
-        """The strategy and the mesh as short text.
+        """A short text with the strategy and the size of each axis of the mesh.
 
         >>> Parallelism(strategy="fsdp", data=2, tensor=4).label
         'fsdp 2 x tensor 4'
@@ -134,7 +134,7 @@ class Parallelism:
         return " x ".join([*data, *axes])
 
     def for_devices(self, devices: int, node: int | None = None) -> "Parallelism":
-        """Return the mesh on ``devices`` devices, ``node`` per host. Raise InputError if the axes do not fit."""
+        """Return a copy for ``devices`` devices, ``node`` of them per host. Raise InputError if the axes do not fit."""
         check_whole_number("devices", devices, at_least=1)
         model = self.tensor * self.pipeline
         data = self.data or devices // model

@@ -1,4 +1,4 @@
-"""Describe how a training run learns: optimizer, learning rate, precision, and gradient synchronization."""
+"""Define the hyperparameters of a training run: optimizer, learning rate, precision, and gradient synchronization."""
 
 from dataclasses import dataclass
 from math import cos, pi, sqrt
@@ -16,12 +16,13 @@ STEP_DECAY, STEP_SHARE = 0.1, 1 / 3  # schedule "step": a tenth of the learning 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The recipe of a training run. Raise InputError for an invalid value.
+    """The hyperparameters of a training run. Raise InputError for an invalid value.
 
-    The learning rate rises during ``warm_up`` steps and then follows ``schedule`` until the last step. ``linear`` and
-    ``cosine`` fall to zero. ``step`` falls to a tenth after each third of the steps. ``accumulate`` splits a rank's
-    batch into pieces and synchronizes gradients once per batch. ``sync_every`` above 1 is local SGD: gradients stay on
-    their ranks, and the weights are averaged every ``sync_every`` steps and at the end of each epoch.
+    The learning rate rises during the first ``warm_up`` steps and then follows ``schedule`` until the last step.
+    ``linear`` and ``cosine`` decay to zero. ``step`` decays to a tenth after each third of the steps. ``accumulate`` is
+    the number of microbatches of a rank's batch, whose gradients are synchronized once. If ``sync_every`` is greater
+    than 1, the run is local SGD: instead of gradients, the weights are averaged every ``sync_every`` steps and at the
+    end of each epoch.
 
     >>> Recipe(optimizer="adam")
     Traceback (most recent call last):
@@ -63,7 +64,7 @@ class Recipe:
             raise InputError(f"scale_learning_rate must be {accepted}, not {quote(self.scale_learning_rate)}")
 
     def scaled_learning_rate(self, world_size: int) -> float:
-        """Return the learning rate for ``world_size`` ranks, before warm-up and schedule.
+        """Return the learning rate for ``world_size`` ranks, without warm-up and schedule.
 
         >>> Recipe(learning_rate=0.1, scale_learning_rate="sqrt").scaled_learning_rate(4)
         0.2
@@ -73,7 +74,7 @@ class Recipe:
         return self.learning_rate * (sqrt(world_size) if self.scale_learning_rate == "sqrt" else world_size)
 
     def learning_rate_factor(self, step: int, steps: int) -> float:
-        """Return the factor on the learning rate in a step. Steps count from 0 in a training run of ``steps`` steps.
+        """Return the factor by which warm-up and schedule multiply the learning rate in ``step`` of 0 to ``steps - 1``.
 
         >>> [Recipe(warm_up=4, schedule="linear").learning_rate_factor(step, 12) for step in (0, 3, 4, 8, 11)]
         [0.25, 1.0, 1.0, 0.5, 0.125]

@@ -1,4 +1,4 @@
-"""Describe a data-parallel training run: its model, data, gradient synchronization, and compute time."""
+"""Define a data-parallel training run: its model, data, gradient synchronization, and compute time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ PREFETCHED = 2  # batches that each worker loads ahead by default, as in torch's
 
 @dataclass(frozen=True, kw_only=True)
 class DataLoading:
-    """The options for loading images, named after those of torch's DataLoader. Raise InputError for an invalid value.
+    """Options for loading images. Where torch's DataLoader has the option, the name is the same.
 
-    ``random_crop`` is the number of pixels with which each side of an image is padded before a random crop to the
-    original size. ``flip`` mirrors an image with a probability of one half. Both depend only on the seed, the epoch and
-    the image. Therefore, they are the same on any number of ranks and after a restart.
+    ``random_crop`` pads each side of an image with this number of pixels and then crops it to its size. ``flip``
+    mirrors an image with a probability of one half. Both depend only on the seed, the epoch and the image. Therefore,
+    they are the same on any number of ranks and after a restart. Raise InputError for an invalid value.
     """
 
     num_workers: int = 0  # loader processes per rank; 0: the rank loads a batch when it needs one
@@ -44,12 +44,12 @@ class DataLoading:
 
     @property
     def prefetched(self) -> int:
-        """The largest number of batches that a rank loads ahead."""
+        """The maximum number of batches that a rank loads ahead."""
         return self.num_workers * (self.prefetch_factor or PREFETCHED)
 
     @property
     def loading_kind(self) -> str:
-        """The non-default options that affect a batch's loading time, in brackets, or "" if there are none."""
+        """The non-default loading options as text, such as ``[num_workers=2]``, or "" if all are default."""
         usual, names = DataLoading(), ("num_workers", "prefetch_factor", "pin_memory", "random_crop", "flip")
         settings = [f"{name}={getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
         return f"[{', '.join(settings)}]" if settings else ""
@@ -68,10 +68,10 @@ HOOKS = ("own", "ddp")
 
 @dataclass(frozen=True)
 class Buckets:
-    """Gradient buckets during backward. The first bucket has 1 MiB, and all later ones have ``mb`` MiB.
+    """Gradient buckets that are synchronized during backward. Buckets have ``mb`` MiB, and the first one has 1 MiB.
 
-    The last bucket may be smaller. ``hook`` starts the synchronization: "own" uses Ringlab's gradient hooks, and "ddp"
-    uses torch's DistributedDataParallel. The first bucket of DDP has 1 MiB only if ``mb`` is the default.
+    The last bucket can be smaller. ``hook`` selects the implementation: "own" for Ringlab's gradient hooks, or "ddp"
+    for torch's DistributedDataParallel. With "ddp", the first bucket has 1 MiB only if ``mb`` is the default.
     """
 
     mb: float = 25.0
@@ -83,16 +83,16 @@ class Buckets:
 
     @property
     def label(self) -> str:
-        """The text in the brackets of a gradient sync's label, such as ``overlap`` or ``hook=ddp, bucket_mb=10``."""
+        """The options as text, such as ``overlap`` or ``hook=ddp, bucket_mb=10``."""
         hook = "overlap" if self.hook == "own" else f"hook={self.hook}"
         return hook if self.mb == Buckets.mb else f"{hook}, bucket_mb={self.mb:g}"
 
 
 @dataclass(frozen=True)
 class ComputePhases:
-    """The compute time of one rank in a training step, in seconds, without communication.
+    """The compute time of each phase of a training step on one rank in seconds, without communication.
 
-    ``loading`` is the wait for the batch before forward. Raise InputError for a negative time.
+    ``loading`` is the time in which the rank waits for a batch before forward. Raise InputError for a negative time.
 
     >>> round(ComputePhases(forward=0.1, backward=0.2, optimizer=0.05, loading=0.01).total, 9)
     0.36
@@ -118,10 +118,10 @@ class ComputePhases:
 
 @dataclass(frozen=True, repr=False)
 class Training(Recipe, DataLoading):
-    """A data-parallel training run. Recipe and DataLoading define further fields.
+    """A data-parallel training run. ``Recipe`` and ``DataLoading`` define more of its fields.
 
-    ``gradient_sync`` is an all_reduce algorithm, or None for torch's DDP. With ``buckets``, gradients are synchronized
-    during backward; DDP always does this. Raise InputError for an unknown model or data set, and for invalid numbers.
+    ``gradient_sync`` is an all_reduce algorithm, or None for torch's DDP. If ``buckets`` is set, gradients are
+    synchronized during backward, as DDP always does. Raise InputError for an invalid value, such as an unknown model.
 
     >>> from collectives import find_algorithm
     >>> Training(find_algorithm("all_reduce/ring"), batch_size=64).gradient_bytes
@@ -195,7 +195,7 @@ class Training(Recipe, DataLoading):
 
     @property
     def drawn(self) -> int:
-        """The number of synthetic training images."""
+        """The number of synthetic images for training."""
         return self.images or DRAWN
 
     def __repr__(self) -> str:
@@ -220,7 +220,7 @@ class Training(Recipe, DataLoading):
 
     @property
     def gradients(self) -> list[Gradient]:
-        """The gradients in backward order. A user's model is represented by a hundred gradients of equal size."""
+        """The gradients in backward order. A user's model is approximated by a hundred gradients of equal size."""
         if not is_file_reference(self.model):
             return [*resnet_gradients(self.model, self.classes, self.stem, max(self.image_shape[1:]))]
         count, item = self.parameter_count, ITEM_BYTES["float32"]
@@ -228,9 +228,9 @@ class Training(Recipe, DataLoading):
         return [Gradient((end - begin) * item, end / count) for begin, end in pairwise(ends)]
 
     def fill_buckets(self, gradients: Sequence[Gradient]) -> list[Bucket]:
-        """Return the buckets that ``gradients`` fill in the given order.
+        """Return the buckets into which gradients are grouped, in the given order.
 
-        DistributedDataParallel starts with a bucket of 1 MiB only if ``bucket_cap_mb`` is not set.
+        The first bucket has 1 MiB. For DistributedDataParallel, this holds only if ``bucket_cap_mb`` has its default.
 
         >>> gradients = [Gradient(1 << 20, share / 4) for share in range(1, 5)]
         >>> [len(Training(None, buckets=Buckets(mb)).fill_buckets(gradients)) for mb in (2, Buckets.mb)]
@@ -245,18 +245,18 @@ class Training(Recipe, DataLoading):
 
     @property
     def program(self) -> Algorithm | None:
-        """The algorithm that synchronizes the gradients, or None if torch or NCCL does so with its own code."""
+        """The algorithm that synchronizes the gradients, or None if torch or NCCL use their own implementation."""
         sync = self.gradient_sync
         return sync if sync is not None and sync.has_program else None
 
     @property
     def overlaps(self) -> bool:
-        """Whether gradients are synchronized during backward: always with DDP, otherwise if there are buckets."""
+        """Whether gradients are synchronized during backward. This holds for DDP, and if ``buckets`` is set."""
         return self.gradient_sync is None or self.buckets is not None
 
     @property
     def model_kind(self) -> str:
-        """The model, with the non-default options that affect its compute time in brackets."""
+        """The model and its non-default options that affect compute time, such as ``resnet18[precision=bf16]``."""
         usual = Training(self.gradient_sync)
         names = ("stem", "classes", "image_shape", "precision", "accumulate", "optimizer", "sync_batch_norm")
         settings = [f"{name}={getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
@@ -264,12 +264,12 @@ class Training(Recipe, DataLoading):
 
     @property
     def data_kind(self) -> str:
-        """The data set, with its non-default loading options in brackets."""
+        """The data set and its non-default loading options, such as ``cifar10[num_workers=2]``."""
         return self.dataset + self.loading_kind
 
     @property
     def sync_name(self) -> str:
-        """The label of the gradient sync, such as ``ring``, ``ring[overlap]``, ``ring[hook=ddp]`` or ``ddp``."""
+        """The gradient synchronization as text: ``ring``, ``ring[overlap]``, ``ring[hook=ddp]`` or ``ddp``."""
         if self.gradient_sync is None:
             is_sized = self.buckets is not None and self.buckets.mb != Buckets.mb
             return f"ddp[bucket_mb={self.buckets.mb:g}]" if self.buckets is not None and is_sized else "ddp"
@@ -280,7 +280,7 @@ class Training(Recipe, DataLoading):
 
 
 def is_file_reference(model: object) -> bool:
-    """Return whether a model refers to a function in a file, such as ``my.py:make_model``.
+    """Return whether ``model`` names a function in a Python file, such as ``my.py:make_model``.
 
     >>> is_file_reference("my.py:build"), is_file_reference("resnet18")
     (True, False)
@@ -289,7 +289,7 @@ def is_file_reference(model: object) -> bool:
 
 
 def check_training(training: object, steps: object = None) -> None:
-    """Raise InputError unless ``training`` is a Training, and ``steps`` is a positive integer or None."""
+    """Raise InputError if ``training`` is not a Training, or ``steps`` is neither a positive integer nor None."""
     if not isinstance(training, Training):
         raise InputError(f"training must be a collectives.Training, not {quote(training)}")
     if steps is not None:
