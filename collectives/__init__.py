@@ -1,8 +1,8 @@
 """Declare algorithms for collectives as rank programs, and prove that they are correct.
 
-* ``@algorithm`` declares a rank program, which is written with ``send``, ``recv``, ``recv_reduce``, ``copy``,
-  ``reduce`` and ``on_group``. ``library`` and ``find_algorithm`` return declared algorithms. ``verify`` proves an
-  algorithm.
+* A *rank program* is a generator function that yields the operations of one rank: ``send``, ``recv``, ``recv_reduce``,
+  ``copy`` and ``reduce``. ``@algorithm`` declares it as an algorithm, and ``verify`` proves that it is correct.
+  ``library`` and ``find_algorithm`` return algorithms, and ``on_group`` runs a program on a subset of the ranks.
 * A ``CollectiveCall`` describes one call of a collective, and a ``Training`` describes a data-parallel training run.
   ``simcomm`` and ``realcomm`` accept both.
 * A ``Trace`` records a run. A ``Calibration`` contains measurements of this machine.
@@ -28,9 +28,9 @@ from collectives.removed import FUNCTIONS, RENAMED_FUNCTIONS, describe_removed, 
 
 
 def exports_of(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names are listed in its ``__init__.pyi``.
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for a package that lists its names in ``__init__.pyi``.
 
-    Each name is imported at its first use. Type checkers and editors read the same stub file.
+    Each name is imported when it is first used. Type checkers and editors read the same stub file.
     """
     stub = Path(__file__).parents[1].joinpath(*package.split("."), "__init__.pyi").read_text(encoding="utf-8")
     home = {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as \2$", stub, re.MULTILINE)}

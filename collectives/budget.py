@@ -15,7 +15,7 @@ MEMORY_KEY, USUAL_MEMORY = "RINGLAB_MEMORY", 1 << 30  # environment variable; de
 
 
 class Gigabyte:
-    """The number of objects of each kind that fit into one gigabyte, computed from measured object sizes."""
+    """Limits on the number of objects, for one gigabyte of memory. They were computed from measured object sizes."""
 
     LINKS = 450_000  # full-duplex links of a network, with the objects derived from them
     PAIRS = 3_600_000  # pairs of ranks that send to each other, with their routes
@@ -39,9 +39,9 @@ class Gigabyte:
 
 
 def allowed(most: int) -> int:
-    """Scale ``most``, the number of objects that fit into one gigabyte, to the memory limit.
+    """Return the number of objects that fit into the memory limit, if ``most`` objects fit into one gigabyte.
 
-    Raise InputError if RINGLAB_MEMORY is not a size.
+    Raise InputError if RINGLAB_MEMORY is not a size, or is too small for a single object.
     """
     text = os.environ.get(MEMORY_KEY)
     if text is None:
@@ -58,7 +58,7 @@ def allowed(most: int) -> int:
 def check_fits(number: int, most: int, excess: str, way: str = "") -> None:
     """Raise TooLarge if ``number`` objects exceed the memory limit. ``most`` objects fit into one gigabyte.
 
-    ``excess`` starts the message and states the number. ``way`` is another remedy, which the message lists first.
+    ``excess`` is the first part of the message and states the number. If ``way`` is set, it is the first remedy.
 
     >>> check_fits(300, 100, "its 300 messages are too many")
     Traceback (most recent call last):
@@ -72,18 +72,18 @@ cluster.hosts=N), or allow more memory (RINGLAB_MEMORY="3 GiB")
 
 
 def check_read(where: object, number: int, most: int, unit: str) -> None:
-    """Raise TooLarge if a file has more than ``most`` objects per gigabyte of the memory limit. ``unit`` names them."""
+    """Raise TooLarge if a file has more entries than fit into the memory limit. ``unit`` is the name of the entries."""
     if number > allowed(most):
         raise TooLarge(f"{where}: more than {allowed(most):,} {unit}; read only a part, or {more_memory(2)}")
 
 
 def more_memory(times: float) -> str:
-    """Return the advice to raise the memory limit by the factor ``times``."""
+    """Return the advice to allow ``times`` as much memory."""
     memory = format_size(-(-allowed(USUAL_MEMORY) * times // (1 << 30)) * (1 << 30))
     return f'allow more memory ({MEMORY_KEY}="{memory}")'
 
 
 def ways_out(times: float, way: str = "") -> str:
-    """Return remedies for work that exceeds the memory limit by the factor ``times``, starting with ``way``."""
+    """Return remedies for work that needs ``times`` the allowed memory. If ``way`` is set, it comes first."""
     usual = f"ask for fewer ranks (--set cluster.hosts=N), or {more_memory(times)}"
     return f"{way}, or {usual.removeprefix('ask for ') if way.startswith('ask for ') else usual}" if way else usual

@@ -1,4 +1,4 @@
-"""Describe a collective call, and compute the sizes and the parts of its buffers.
+"""Describe a collective call, and compute the sizes of its buffers and the slices for its parts.
 
 Buffers can have any length, except that the chunks of an all_to_all must be equally large, because data moves between
 chunks. The buffer of a barrier, its token, must not be empty, because empty messages are not sent.
@@ -58,11 +58,11 @@ class CollectiveCall:
         return self.dtype, self.elements
 
     def with_algorithm(self, algorithm: Algorithm, world_size: int) -> "CollectiveCall":
-        """Return a copy with another algorithm. The length is rounded down if the algorithm needs equal chunks."""
+        """Return a copy with another algorithm. The length is rounded down if chunks must have equal sizes."""
         return replace(self, algorithm=algorithm, elements=round_down(algorithm, self.elements, world_size))
 
     def check(self, world_size: int) -> None:
-        """Raise InputError unless ``world_size`` ranks can make this call."""
+        """Raise InputError if the call is invalid for ``world_size`` ranks."""
         if not isinstance(self.algorithm, Algorithm):
             raise no_algorithm(self.algorithm)
         check_whole_number("elements", self.elements, at_least=0)
@@ -82,10 +82,11 @@ def make_call(
     root: int | None = None,
     buffers: Sequence[Array] | None = None,
 ) -> CollectiveCall:
-    """Return the call for a buffer size in bytes, or for one-dimensional ``buffers``, one per rank.
+    """Return a call for ``nbytes`` bytes per rank, or for the given ``buffers``.
 
-    ``nbytes`` is the size per rank, as a number or as text such as "1 MiB". Defaults: float32 elements, operator sum,
-    root 0. The size is rounded down to whole elements, and to equal chunks if the algorithm needs them.
+    ``nbytes`` is a number or text such as "1 MiB". It is rounded down to whole elements, and to chunks of equal size if
+    the algorithm needs them. ``buffers`` has a one-dimensional array for each rank. Defaults: float32 elements,
+    operator sum, root 0.
 
     If ``algorithm`` is a CollectiveCall, it is checked and returned. Raise InputError for invalid arguments.
 
@@ -136,7 +137,7 @@ def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str,
 
 
 def check_buffers(algorithm: Algorithm, world_size: int, buffers: Sequence[Array]) -> tuple[str, int]:
-    """Return the dtype and the number of elements that all buffers share.
+    """Return the dtype and the number of elements, which must be the same for all buffers.
 
     Raise InputError if there is not one writable, one-dimensional numpy array per rank, if their dtypes or lengths
     differ, or if arrays share memory.
@@ -193,12 +194,12 @@ def _sharing(buffers: Sequence[Array]) -> tuple[int, int] | None:
 
 
 def round_down(algorithm: Algorithm, n: int, world_size: int) -> int:
-    """Return ``n``, rounded down to a multiple of the number of chunks if the algorithm needs equal chunks."""
+    """Return ``n``, rounded down to a multiple of the number of chunks if the algorithm needs chunks of equal size."""
     return n - n % algorithm.chunks(world_size) if algorithm.needs_equal_chunks else n
 
 
 def check_length(algorithm: Algorithm, n: int, world_size: int) -> None:
-    """Raise InputError unless the algorithm supports buffers of ``n`` elements."""
+    """Raise InputError if the algorithm cannot run on buffers of ``n`` elements."""
     chunks = algorithm.chunks(world_size)
     if algorithm.needs_equal_chunks and n % chunks:
         why = ", because data moves between chunks" if algorithm.spec.moves else ""
@@ -210,22 +211,21 @@ def check_length(algorithm: Algorithm, n: int, world_size: int) -> None:
 
 
 def part_slice(parts: int | range, n: int, world_size: int) -> slice:
-    """Return the slice of one part, or of consecutive parts, in a buffer of ``n`` elements.
+    """Return the slice that selects one part, or a range of parts, in a buffer of ``n`` elements.
 
-    Part i covers the elements ``[i * n // world_size, (i + 1) * n // world_size)``, like chunk i of ``world_size``
-    chunks.
+    A buffer has ``world_size`` parts. Part i covers the elements ``[i * n // world_size, (i + 1) * n // world_size)``.
     """
     first, end = (parts, parts + 1) if isinstance(parts, int) else (parts.start, parts.stop)
     return slice(first * n // world_size, end * n // world_size)
 
 
 def reduced_slice(spec: Spec, rank: int, world_size: int, root: int, n: int) -> slice:
-    """Return the slice of a rank's buffer that contains reduced data at the end. A mean divides only these elements."""
+    """Return the slice of a rank's buffer that contains reduced data after the collective. It may be empty."""
     return part_slice(spec.result(rank, world_size, root) if spec.reduces else range(0), n, world_size)
 
 
 def reduced_counts(spec: Spec, world_size: int, root: int, n: int) -> npt.NDArray[np.int64]:
-    """Return the number of elements that contain reduced data at the end, for each rank; shape [world_size]."""
+    """Return how many elements of each rank's buffer contain reduced data after the collective; shape [world_size]."""
     if not spec.reduces:
         return np.zeros(world_size, np.int64)
     parts = spec.result((root + 1) % world_size, world_size, root)

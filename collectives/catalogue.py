@@ -1,4 +1,4 @@
-"""Find library algorithms by name, and user algorithms in Python files."""
+"""Find algorithms by name: Ringlab's own, and those that a user's Python file declares."""
 
 import copyreg
 import importlib
@@ -35,7 +35,7 @@ from collectives.spec import find_spec
 
 @cache
 def library() -> dict[str, Algorithm]:
-    """Return Ringlab's own algorithms as a dict, with full names as keys.
+    """Return Ringlab's own algorithms, keyed by their full names.
 
     >>> [name for name in library() if name.startswith("barrier/")]
     ['barrier/dissemination', 'barrier/naive', 'barrier/binomial']
@@ -48,11 +48,11 @@ def library() -> dict[str, Algorithm]:
 
 
 def find_algorithm(reference: str | Algorithm, collective: str | None = None, folder: Path | None = None) -> Algorithm:
-    """Return the algorithm with this name, such as ``all_reduce/ring``, or ``ring`` if ``collective`` is set.
+    """Return the algorithm with the name ``reference``, such as ``all_reduce/ring``.
 
-    A name such as ``my.py:name`` refers to a Python file in ``folder``, which is executed in a subprocess. Parameters
-    can follow in brackets, as in ``chain[slices=4]``. An ``Algorithm`` is returned unchanged. Raise InputError with
-    suggestions for an unknown name.
+    If ``collective`` is set, the name can be short, such as ``ring``. A name such as ``my.py:name`` refers to a Python
+    file in ``folder``, which is executed in a subprocess. Parameters can follow in brackets, as in ``chain[slices=4]``.
+    An ``Algorithm`` is returned unchanged. Raise InputError with suggestions for an unknown name.
 
     >>> find_algorithm("chain[slices=4]", "broadcast").chunks(world_size=8)
     4
@@ -86,7 +86,7 @@ def find_algorithm(reference: str | Algorithm, collective: str | None = None, fo
 
 
 def no_algorithm(value: object) -> InputError:
-    """Return the InputError for a value that is neither an Algorithm nor a name."""
+    """Return the InputError to raise for a value that is neither an Algorithm nor a name."""
     hint = "; declare the function with @algorithm" if inspect.isroutine(value) else ""
     return InputError(f"algorithm must be an Algorithm or a name such as 'all_reduce/ring', not {quote(value)}{hint}")
 
@@ -94,7 +94,7 @@ def no_algorithm(value: object) -> InputError:
 def load_file(path: Path) -> list[Algorithm]:
     """Return the algorithms that a user's Python file declares. A worker process executes the file.
 
-    Raise InputError if the file does not exist, fails, exceeds its limits, or declares no algorithm.
+    Raise InputError if the file does not exist, fails, exceeds its limits, or declares no algorithm or one name twice.
     """
     from collectives.programs.recorded import load_recorded
     from collectives.programs.worker import Here, execute_file  # slow to import
@@ -137,8 +137,9 @@ def _check_collective(candidate: Algorithm, collective: str | None) -> None:
 def _reduce(algorithm: Algorithm) -> tuple[Any, ...]:
     """Return the function and the arguments from which pickle rebuilds an algorithm.
 
-    A library algorithm is rebuilt from its name. For a user's file, the recorded program is stored, so that the other
-    process does not execute the file. Any other function is imported by its name; raise PicklingError if that fails.
+    A library algorithm is rebuilt from its name. For an algorithm from a user's file, the recorded program is stored,
+    so that the other process does not execute the file. Any other algorithm is imported by its module and name. Raise
+    PicklingError if it cannot be found there.
     """
     parameters = dict(algorithm.parameters)
     if algorithm.source is None and not algorithm.is_builtin:
@@ -167,7 +168,7 @@ def _import_again(module: str, name: str, parameters: dict[str, Parameter], by_m
 
 
 def rebuild_algorithm(collective: str, *fields: Any) -> Algorithm:
-    """Rebuild an algorithm during unpickling, from the name of its collective and its other fields."""
+    """Return the algorithm for ``collective`` with the given other fields. pickle calls this function."""
     return Algorithm(find_spec(collective), *fields)
 
 

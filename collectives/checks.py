@@ -19,7 +19,7 @@ MOST_RANKS = 65_536  # limit of a cluster in a file, and of a list of world size
 def check_whole_number(name: str, value: object, at_least: int | None = None, instead: str = "") -> int:
     """Return ``value`` as an int. Raise InputError for a bool, another type, or an integer below ``at_least``.
 
-    ``name`` is the name of the argument for the message. ``instead`` adds other accepted values to the message.
+    The message calls the argument ``name``. ``instead`` is text for it about other accepted values, such as " or None".
 
     >>> check_whole_number("world_size", 8, at_least=1)
     8
@@ -38,10 +38,10 @@ def check_whole_number(name: str, value: object, at_least: int | None = None, in
 def check_number(
     name: str, value: object, unit: str = "", above: Literal[0] | None = None, at_least: Literal[0] | None = None
 ) -> float:
-    """Return ``value`` as a float. Raise InputError unless it is a number.
+    """Return ``value`` as a float. Raise InputError if it is not a number.
 
-    With ``above=0``, the number must be positive and finite; with ``at_least=0``, non-negative and finite. ``unit`` is
-    named in the message.
+    If ``above`` is 0, the number must be positive and finite. If ``at_least`` is 0, it must be non-negative and finite.
+    The message contains ``unit``.
 
     >>> check_number("fails_at", "5 ms", "seconds")
     Traceback (most recent call last):
@@ -71,9 +71,9 @@ def is_finite_number(value: object) -> TypeGuard[float]:
 
 
 def check_sequence(name: str, value: object, of: str) -> list[Any]:
-    """Return the elements of an iterable as a list. Raise InputError for other values and for a string.
+    """Return the elements of an iterable as a list. Raise InputError if ``value`` is a string or not iterable.
 
-    ``of`` names the elements in the message.
+    The message says that ``name`` must be a list of ``of``, such as "sizes".
 
     >>> check_sequence("sizes", (size for size in (1, 2)), of="sizes"), check_sequence("sizes", [], of="sizes")
     ([1, 2], [])
@@ -87,20 +87,20 @@ def check_sequence(name: str, value: object, of: str) -> list[Any]:
 
 
 def check_callable(name: str, value: object, of: str) -> None:
-    """Raise InputError unless ``value`` is callable or None. ``of`` lists its arguments in the message."""
+    """Raise InputError if ``value`` is neither callable nor None. ``of`` lists the arguments that it must accept."""
     if value is not None and not callable(value):
         raise InputError(f"{name} must be a function of {of}, not {quote(value)}")
 
 
 def check_text(name: str, value: object, example: str) -> str:
-    """Return ``value`` if it is a string. Raise InputError with an ``example`` otherwise."""
+    """Return ``value`` if it is a string, otherwise raise InputError. The message shows ``example`` as a valid one."""
     if not isinstance(value, str):
         raise InputError(f"{name} must be a string such as {quote(example)}, not {quote(value)}")
     return value
 
 
 def check_known(name: str, value: Any, known: Collection[str], more: str = "") -> Any:
-    """Return ``value`` if it is one of the ``known`` names. Otherwise, raise InputError with the advice of ``suggest``.
+    """Return ``value`` if it is one of the ``known`` names. Otherwise, raise InputError and suggest similar names.
 
     >>> check_known("precision", "fp7", ["float32", "bf16"])
     Traceback (most recent call last):
@@ -149,7 +149,7 @@ def check_ranks(world_size: object, root: object = 0) -> None:
 
 
 def check_cluster(cluster: object, kind: type) -> None:
-    """Raise InputError unless ``cluster`` is an instance of ``kind``, such as ``simcomm.Cluster``."""
+    """Raise InputError if ``cluster`` is not an instance of ``kind``, the expected cluster class."""
     if isinstance(cluster, type) or not isinstance(cluster, kind):
         ranks = cluster if type(cluster) is int and cluster > 0 else 2
         raise InputError(f"cluster must be a cluster such as simcomm.this_machine({ranks}), not {quote(cluster)}")

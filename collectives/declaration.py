@@ -1,6 +1,6 @@
 """Declare rank programs as algorithms: the decorator ``@algorithm`` and the class ``Algorithm``.
 
-The parameters of an algorithm are integers and strings, which are checked against the signature of its program.
+A program can have parameters, which are integers or strings. Their values are checked against its signature.
 """
 
 import inspect
@@ -39,7 +39,7 @@ def function_parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter
 
 
 def check_parameters(subject: str, known: Sequence[inspect.Parameter], values: Mapping[str, Parameter]) -> None:
-    """Raise InputError if ``values`` has a parameter that ``subject`` does not take, or a value of the wrong type."""
+    """Raise InputError if ``values`` contains a parameter that is not in ``known``, or a value of the wrong type."""
     by_name = {parameter.name: parameter for parameter in known}
     for key, value in values.items():
         if key not in by_name:
@@ -95,7 +95,7 @@ Returned = TypeVar("Returned", bound=Programs, default=Programs, covariant=True)
 class Algorithm(Generic[Arguments, Returned]):
     """An algorithm for a collective: its rank program, its number of chunks, and its parameters.
 
-    A call of an algorithm returns the program of one rank, so another program can ``yield from`` it.
+    Calling an algorithm returns the program of one rank, so another program can ``yield from`` it.
 
     >>> from collectives import find_algorithm
     >>> chain = find_algorithm("broadcast/chain")
@@ -124,19 +124,19 @@ class Algorithm(Generic[Arguments, Returned]):
 
     @property
     def is_builtin(self) -> bool:
-        """Whether the algorithm belongs to Ringlab. A user's algorithm can have the same name."""
+        """Whether this is one of Ringlab's own algorithms. A user's algorithm can have the same name."""
         module = str(getattr(self.function, "__module__", ""))
         return self.source is None and module.startswith(("collectives.algorithms.", __name__))
 
     @property
     def file(self) -> str:
-        """The source file of a user's program. Empty for a library algorithm, and if the file is unknown."""
+        """The path of the file that defines a user's program. Empty for Ringlab's own algorithms, and if unknown."""
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         return str(self.source or ("" if self.is_builtin or code is None else code.co_filename))
 
     @property
     def first_line(self) -> int:
-        """The first line of the function, or 0 if unknown."""
+        """The line number at which the function starts, or 0 if unknown."""
         function = inspect.unwrap(self.function)
         return function.__code__.co_firstlineno if inspect.isfunction(function) else 0
 
@@ -147,26 +147,26 @@ class Algorithm(Generic[Arguments, Returned]):
 
     @property
     def label(self) -> str:
-        """The name and its parameters, such as ``chain[slices=4]``; ``auto (ring)`` if the model chose it."""
+        """The name with its parameters, such as ``chain[slices=4]``, or ``auto (ring)`` if ``auto`` selected it."""
         text = ", ".join(f"{key}={value}" for key, value in self.parameters.items())
         name = self.name + (f"[{text}]" if text else "")
         return f"{AUTO} ({name})" if self.by_model else name
 
     def decide(self, choose: "Callable[[], Algorithm]") -> "Algorithm":
-        """Return the algorithm itself. The placeholder ``auto`` returns the result of ``choose`` instead."""
+        """Return this algorithm. The placeholder ``auto`` overrides this method to return the result of ``choose``."""
         return self
 
     def costs_of(self, transport: "Transport") -> "Transport":
-        """Return ``transport`` with the software costs that apply to this algorithm's implementation."""
+        """Return ``transport``. gloo's own implementation overrides this method, because its software costs differ."""
         return transport
 
     @property
     def needs_equal_chunks(self) -> bool:
-        """Whether all chunks must be equally large, because data moves to other chunks."""
+        """Whether all chunks must have the same size, because the collective moves data from one chunk to another."""
         return self.spec.moves
 
     def least_elements(self, world_size: int) -> int:
-        """Return the minimum number of elements of a buffer."""
+        """Return the minimum number of elements in a buffer."""
         return 0
 
     @property
@@ -174,23 +174,22 @@ class Algorithm(Generic[Arguments, Returned]):
         return [parameter.name for parameter in self.parameters_taken]
 
     def chunks(self, world_size: int) -> int:
-        """Return the number of chunks of the buffer. Raise InputError if the rule does not return a valid count."""
+        """Return the number of chunks. Raise InputError if the declared function fails or returns no valid count."""
         return self._count(self.chunks_rule, world_size, at_least=1, at_most=MOST_CHUNKS)
 
     def scratch(self, world_size: int) -> int:
-        """Return the number of scratch chunks. Raise InputError if the rule does not return a valid count."""
+        """Return the number of scratch chunks. Raise InputError if the declared function returns no valid count."""
         return self._count(self.scratch_rule, world_size, at_least=0, at_most=MOST_SCRATCH)
 
     def channels(self, rank: int, world_size: int, root: int = 0) -> tuple[Iterator[Step], ...]:
-        """Return the programs of one rank, one per channel. A generator function has a single channel.
+        """Return one iterator over steps per channel of a rank. A generator function has a single channel.
 
-        Each program yields its steps in order. A function that returns None has no steps. Raise InputError if the
-        function returns anything but a generator, None, or a tuple of these.
+        A function can also return None, which means no steps. Raise InputError if it returns anything else.
         """
         return tuple((as_step(yielded) for yielded in program) for program in self.start(rank, world_size, root))
 
     def start(self, rank: int, world_size: int, root: int = 0) -> tuple[Program, ...]:
-        """Return the programs of one rank, one per channel, without converting single operations to steps.
+        """Return the generators of a rank, one per channel, as the function returns them. Steps are not converted.
 
         Raise InputError if the function returns anything but a generator, None, or a tuple of these.
         """
@@ -204,7 +203,7 @@ class Algorithm(Generic[Arguments, Returned]):
         return tuple(iter(()) if program is None else program for program in programs)
 
     def recorded(self, world_size: int, root: int = 0) -> npt.NDArray[np.int32] | None:
-        """Return all ranks' operations, or None if the program was not recorded from a user's file.
+        """Return the operations of all ranks if they were recorded from a user's file, otherwise None.
 
         Each row is an operation, with the columns rank, channel, step, kind, peer, chunk, count and into. Raise
         InputError if the program fails.
@@ -216,7 +215,7 @@ class Algorithm(Generic[Arguments, Returned]):
         return table(*arguments, **self._values())
 
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int = 0) -> str:
-        """Return the line that yields a step, such as ``line 9 of my.py``. ``at`` is the rank, channel and step.
+        """Return text such as ``line 9 of my.py``: the line that yields the step ``at``, a (rank, channel, step) tuple.
 
         If ``at`` is None, return the first line of the program. The text is empty for Ringlab's own algorithms, and if
         the line is unknown. The lines of a user's file were recorded. Any other program runs again to find the line.
@@ -235,14 +234,14 @@ class Algorithm(Generic[Arguments, Returned]):
         return describe_line(line, self.file)
 
     def steps(self, rank: int, world_size: int, root: int = 0) -> Iterator[Step]:
-        """Return the steps of one rank. Raise InputError if the algorithm has several channels."""
+        """Return the steps of a rank of an algorithm with one channel. Raise InputError if there are several."""
         programs = self.channels(rank, world_size, root)
         if len(programs) > 1:
             raise InputError(f"{self.full_name} has {len(programs)} channels; use an algorithm with one channel here")
         return programs[0]
 
     def with_parameters(self, **parameters: Parameter) -> "Algorithm":
-        """Return the algorithm with some of its parameters set.
+        """Return a copy with these parameters set, in addition to those already set.
 
         Raise InputError for an unknown parameter or a value of the wrong type.
         """
@@ -275,7 +274,10 @@ class Algorithm(Generic[Arguments, Returned]):
             ) from error
 
     def rule_arguments(self, rule: Callable[..., int]) -> dict[str, Parameter]:
-        """Return the program's parameter values that a chunk or scratch ``rule`` takes besides the world size."""
+        """Return those parameters of the program that ``rule`` also takes, with their values.
+
+        ``rule`` is the declared function for the number of chunks or scratch chunks.
+        """
         accepted = list(inspect.signature(rule).parameters)[1:]
         return {key: value for key, value in self._values().items() if key in accepted}
 
@@ -292,12 +294,12 @@ class Algorithm(Generic[Arguments, Returned]):
 
     @property
     def parameters_taken(self) -> tuple[inspect.Parameter, ...]:
-        """The parameters of the program, without rank, world_size and root."""
+        """The parameters of the program other than rank, world_size and root."""
         return function_parameters(self.function)[len(first_arguments(self.spec)) :]
 
 
 def check_applies(algorithm: Algorithm, *, op: bool = False, root: bool = False) -> None:
-    """Raise InputError if an operator or a root is passed to a collective that does not have one."""
+    """Raise InputError if ``op`` is True but the collective does not reduce, or ``root`` is True but it has no root."""
     spec = algorithm.spec
     if op and not spec.reduces:
         raise InputError(f"{algorithm.full_name}: {spec.name} does not reduce; remove op")
@@ -306,7 +308,7 @@ def check_applies(algorithm: Algorithm, *, op: bool = False, root: bool = False)
 
 
 class Undecided(Algorithm):
-    """A placeholder for the algorithm that ``simcomm.selection`` chooses for a given size and cluster."""
+    """The placeholder ``auto``. ``simcomm.selection`` replaces it with an algorithm for a given size and cluster."""
 
     is_decided = False
 
@@ -315,7 +317,7 @@ class Undecided(Algorithm):
 
 
 class NcclsOwn(Algorithm):
-    """NCCL's own implementation of a collective, which ``simcomm.nccl`` predicts. It has no rank program."""
+    """NCCL's own implementation of a collective. It has no rank program, and ``simcomm.nccl`` predicts its time."""
 
     backend, has_program = NCCL, False
 
@@ -328,12 +330,12 @@ class NcclsOwn(Algorithm):
 
 
 class GloosOwn(Algorithm):
-    """gloo's own implementation of a collective as a rank program for predictions. Real ranks call gloo."""
+    """gloo's own implementation of a collective. Its rank program is for predictions only. Real ranks call gloo."""
 
     backend = GLOO
 
     def costs_of(self, transport: "Transport") -> "Transport":
-        """Return the transport with gloo's costs, because gloo posts and awaits messages in C++."""
+        """Return ``transport`` with the costs of gloo, which posts and awaits messages in C++."""
         return transport.for_gloo()
 
 
@@ -347,7 +349,7 @@ def algorithm(
     ``scratch`` is the number of additional chunks (default: 0). Each is a number, or a function of ``world_size`` and
     of the program's parameters.
 
-    Raise InputError for an unknown collective, an invalid argument, and a function that lacks required arguments.
+    Raise InputError for an unknown collective, an invalid argument, or a function that lacks required arguments.
 
     >>> from collectives import algorithm, recv, send, verify
     >>> @algorithm("broadcast", chunks=1)
@@ -383,12 +385,12 @@ def algorithm(
 
 
 def first_arguments(spec: Spec) -> tuple[str, ...]:
-    """Return the names of the leading arguments of a collective's programs."""
+    """Return the names of the arguments that every program for a collective takes first."""
     return ("rank", "world_size", "root") if spec.rooted else ("rank", "world_size")
 
 
 def declared_in(module: ModuleType, source: Path | None = None) -> list[Algorithm]:
-    """Return the algorithms that a module itself declares, in source order. Imported algorithms are left out."""
+    """Return the algorithms that a module declares, in source order, without those that it imports."""
     return [
         replace(value, source=source)
         for value in vars(module).values()
@@ -397,9 +399,9 @@ def declared_in(module: ModuleType, source: Path | None = None) -> list[Algorith
 
 
 def auto(collective: str) -> Undecided:
-    """Return the placeholder ``auto``, which ``simcomm.selection.resolve_auto`` replaces by the fastest algorithm.
+    """Return the placeholder ``auto``. Raise InputError for an unknown collective.
 
-    Raise InputError for an unknown collective.
+    ``simcomm.selection.resolve_auto`` replaces the placeholder with the fastest algorithm.
     """
     return Undecided(find_spec(collective), AUTO, _undecided, chunks_rule=1)
 
@@ -409,10 +411,7 @@ def _undecided(*_: int) -> Programs:
 
 
 def nccl(collective: str) -> NcclsOwn:
-    """Return the algorithm ``nccl``, which represents NCCL's own implementation of a collective without a rank program.
-
-    Raise InputError for an unknown collective.
-    """
+    """Return the algorithm ``nccl``, NCCL's own implementation. Raise InputError for an unknown collective."""
     spec = find_spec(collective)
     return NcclsOwn(spec, NCCL, _inside_nccl, chunks_rule=None if spec.has_parts else 1)
 

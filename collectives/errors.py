@@ -17,7 +17,7 @@ class InputError(ValueError):
     """Invalid input. The message says what to change. The command line exits with status 2."""
 
     def _render_traceback_(self) -> list[str]:
-        """Return the lines that a notebook shows instead of a traceback."""
+        """Return the lines that IPython shows instead of a traceback."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -43,7 +43,7 @@ class TooLarge(InputError):  # noqa: N818 - what it is
 
 
 class NotKnown(InputError):  # noqa: N818 - what it is
-    """An unknown name in one row of a table. The reader of the table can skip this row."""
+    """A name in one row of a file is unknown. Code that reads the file can catch the error and skip the row."""
 
 
 class TorchMissing(InputError, ModuleNotFoundError):  # noqa: N818 - what is missing
@@ -67,7 +67,7 @@ class ProgramError(InputError):
 
 
 class Deadlock(ProgramError):  # noqa: N818 - what happened
-    """Some ranks wait for each other in a cycle, although none has failed. ``circle`` lists these ranks."""
+    """A program error: some ranks wait for each other in a cycle, although none has failed. ``circle`` lists them."""
 
     def __init__(self, message: str, world_size: int, circle: tuple[int, ...], step: int) -> None:
         super().__init__(message, world_size, circle[0], step)
@@ -75,7 +75,10 @@ class Deadlock(ProgramError):  # noqa: N818 - what happened
 
 
 class ProgramEnded(InputError):  # noqa: N818 - what happened
-    """A user's program ended or timed out before it answered. ``at`` is its rank, channel and step; None if unknown."""
+    """A user's program exited or timed out in its worker process before it returned a result.
+
+    ``at`` is the rank, channel and step that it had reached, or None if unknown.
+    """
 
     def __init__(self, message: str, at: tuple[int, int, int] | None, is_timeout: bool = False) -> None:
         super().__init__(message)
@@ -92,9 +95,9 @@ class RunFailed(RuntimeError):  # noqa: N818 - what happened, as in "the run fai
 
 @contextmanager
 def failure_first() -> Iterator[None]:
-    """Raise a RunFailed that occurs in the context, even if handling it or cleaning up raises another error.
+    """Raise a RunFailed that occurs in this context, even if its handling or the cleanup raises another error.
 
-    The later error becomes a note of the RunFailed.
+    The other error is added to the RunFailed with ``add_note``.
 
     >>> try:
     ...     with failure_first():
@@ -117,9 +120,9 @@ def failure_first() -> Iterator[None]:
 
 
 def first_failure(error: Exception) -> Exception:
-    """If ``error`` was raised while a RunFailed was handled, return the RunFailed, with ``error`` as a note.
+    """Return the RunFailed during whose handling ``error`` was raised, with ``error`` added as a note.
 
-    Otherwise return ``error``. An error that was raised ``from`` a RunFailed replaces it on purpose, and is returned.
+    Return ``error`` itself if there is none, or if ``error`` was raised ``from`` the RunFailed to replace it.
     """
     first: Exception = error
     later: BaseException = error
@@ -137,7 +140,7 @@ def note_error(first: BaseException, later: BaseException) -> None:
 
 
 def describe_line(line: int | None, file: Path | str | None) -> str:
-    """Return text such as ``line 12 of mine.py``. It is empty if the line or the file is unknown.
+    """Return text such as ``line 12 of mine.py``, or an empty string if the line or the file is unknown.
 
     >>> describe_line(12, "/home/me/mine.py"), describe_line(3, "/tmp/ipykernel_17/5.py")
     ('line 12 of mine.py', 'line 3 of the cell')
@@ -148,7 +151,7 @@ def describe_line(line: int | None, file: Path | str | None) -> str:
 
 
 def with_line(text: str, line: int | None, file: Path | str | None) -> str:
-    """Append text such as ``(line 12 of mine.py)`` to a message, unless the message already contains this text."""
+    """Return ``text`` with the line appended, such as ``(line 12 of mine.py)``, unless ``text`` already contains it."""
     where = describe_line(line, file)
     return f"{text} ({where})" if where and f"({where})" not in text else text
 
@@ -156,7 +159,7 @@ def with_line(text: str, line: int | None, file: Path | str | None) -> str:
 def describe_error(error: BaseException, source: Path | str | None) -> str:
     """Describe an exception in one line, such as ``ZeroDivisionError: division by zero (line 12 of mine.py)``.
 
-    The line is the innermost line of ``source`` in the traceback, if there is one.
+    The line is the innermost one in the file ``source``. It is omitted if the traceback does not reach this file.
 
     >>> describe_error(ZeroDivisionError("division by zero"), None)
     'ZeroDivisionError: division by zero'
@@ -171,7 +174,7 @@ def describe_error(error: BaseException, source: Path | str | None) -> str:
 
 
 def line_in(error: BaseException, source: Path | str | None) -> int | None:
-    """Return the line number of the innermost frame in ``source``, or of a syntax error; None if there is none."""
+    """Return the line of the innermost frame in ``source``, the line of a syntax error, or None if there is neither."""
     line, frame = error.lineno if isinstance(error, SyntaxError) else None, error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_filename == str(source):
@@ -181,13 +184,13 @@ def line_in(error: BaseException, source: Path | str | None) -> int | None:
 
 
 def first_line(error: BaseException, most: int = 300) -> str:
-    """Return the first line of an exception's text, shortened to ``most`` characters."""
+    """Return the first line of an exception's message, shortened to ``most`` characters."""
     text = text_of(error).strip().partition("\n")[0]
     return text if len(text) <= most else text[:most] + "…"
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an exception, even if its ``__str__`` fails."""
+    """Return the message of an exception. If its ``__str__`` fails, return a placeholder."""
     try:
         return str(error)
     except BaseException:  # the user's code can raise anything
@@ -195,7 +198,7 @@ def text_of(error: BaseException) -> str:
 
 
 def shorten(value: object, most: int = 300) -> str:
-    """Return the ``repr`` of a value, shortened to ``most`` characters, even if ``repr`` fails."""
+    """Return ``repr(value)``, shortened to ``most`` characters. If ``repr`` fails, return a placeholder."""
     try:
         text = repr(value)
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""Read regular files of limited size, and protect the inputs of a command from being overwritten."""
+"""Read regular files of limited size, and keep a command from overwriting its own input files."""
 
 import json
 import os
@@ -45,7 +45,7 @@ _files_read: ContextVar[set[tuple[int, int]] | None] = ContextVar("files_read", 
 
 @contextmanager
 def inputs_protected() -> Iterator[None]:
-    """Remember the files that are read in this context, so that ``check_output`` rejects them as output files."""
+    """Record the files that are read in this context. ``check_output`` then rejects them as output files."""
     token = _files_read.set(set())
     try:
         yield
@@ -54,12 +54,12 @@ def inputs_protected() -> Iterator[None]:
 
 
 def is_input(status: os.stat_result) -> bool:
-    """Return whether the current ``inputs_protected`` context has read the file with this status, under any name."""
+    """Return whether the file with this status was read in the current ``inputs_protected`` context, under any path."""
     return (status.st_dev, status.st_ino) in (_files_read.get() or ())
 
 
 def check_input(path: Path, most_bytes: int = FileBytes.USUAL) -> None:
-    """Check a file before it is read, and remember it, so that the command does not overwrite it.
+    """Check a file before it is read, and record it as an input, so that the command does not overwrite it.
 
     Raise InputError unless the file exists, is a regular file outside ``/proc`` and ``/sys``, and has at most
     ``most_bytes`` bytes.
@@ -84,7 +84,7 @@ def check_input(path: Path, most_bytes: int = FileBytes.USUAL) -> None:
 
 
 def read_bytes(path: Path, most_bytes: int = FileBytes.USUAL) -> bytes:
-    """Read a regular file. Raise InputError if it is missing, not regular, too large or unreadable."""
+    """Return the content of a regular file. Raise InputError if it is missing, not regular, too large or unreadable."""
     check_input(path, most_bytes)
     try:
         return path.read_bytes()
@@ -93,7 +93,7 @@ def read_bytes(path: Path, most_bytes: int = FileBytes.USUAL) -> bytes:
 
 
 def read_text(path: Path, most_bytes: int = FileBytes.USUAL) -> str:
-    """Read UTF-8 text without its byte order mark. Raise InputError if the file is not readable or not UTF-8."""
+    """Return UTF-8 text without its byte order mark. Raise InputError if the file is unreadable or not UTF-8."""
     try:
         return read_bytes(path, most_bytes).decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -123,10 +123,10 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def is_made_by_kernel(path: Path) -> bool:
-    """Return whether a path is in ``/proc`` or ``/sys``."""
+    """Return whether a path is in ``/proc`` or ``/sys``, where the kernel generates the files."""
     return f"{os.path.realpath(path)}/".startswith(MADE_BY_THE_KERNEL)
 
 
 def reason(error: OSError | ValueError) -> str:
-    """Return the error message of the system, without the error number and the file name."""
+    """Return the system's error message without the error number and the file name."""
     return getattr(error, "strerror", None) or str(error)

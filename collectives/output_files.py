@@ -1,6 +1,6 @@
-"""Write a file completely or not at all, and never over an input of the same command.
+"""Write a file completely or not at all, and never over an input file of the same command.
 
-If the path is a symbolic link, its target is replaced, and the link stays.
+If the path is a symbolic link, the file that it points to is replaced, and the link stays.
 """
 
 import errno
@@ -17,7 +17,7 @@ TEMPORARY = ".ringlab-"  # prefix of the name of an incomplete file
 
 
 def cache_folder() -> Path:
-    """Return Ringlab's cache directory, in XDG_CACHE_HOME or ~/.cache. Raise InputError if both are unknown."""
+    """Return Ringlab's cache directory, in XDG_CACHE_HOME or ~/.cache. Raise InputError if neither is known."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringlab"
     except RuntimeError as error:
@@ -25,10 +25,10 @@ def cache_folder() -> Path:
 
 
 def check_output(path: Path | str) -> None:
-    """Raise InputError if ``path`` cannot be written. Call this function before long work.
+    """Raise InputError if ``path`` cannot be written. Call this function before a long computation.
 
-    Directories, special files, paths in ``/proc`` and ``/sys``, inputs of the same command, links into a missing
-    directory, and paths without write permission are rejected. Nothing is created or changed.
+    It rejects directories, special files, paths in ``/proc`` and ``/sys``, inputs of the same command, links into a
+    missing directory, and paths without write permission. Nothing is created or changed.
     """
     try:
         target = _follow(path)
@@ -72,11 +72,11 @@ def _check_folder(folder: Path) -> None:
 
 
 def write_bytes(path: Path | str, content: bytes | memoryview, durable: bool = False) -> None:
-    """Write ``content`` to ``path`` atomically, and create missing directories.
+    """Write ``content`` to ``path`` atomically. Missing directories are created.
 
-    An existing file keeps its permissions and, if this user may set it, its owner. With ``durable``, the file and its
-    name are on disk when the function returns. Raise InputError if ``check_output`` rejects the path, and OSError with
-    ``path`` if a system call fails.
+    An existing file keeps its permissions and, if this user may set it, its owner. If ``durable`` is True, the file is
+    on disk when the function returns, with its name. Raise InputError if ``check_output`` rejects the path. Raise
+    OSError with ``path`` if a system call fails.
     """
     check_output(path)
     target = _follow(path)
@@ -106,12 +106,12 @@ def write_bytes(path: Path | str, content: bytes | memoryview, durable: bool = F
 
 
 def write_text(path: Path | str, content: str, durable: bool = False) -> None:
-    """Write text to ``path`` as UTF-8, as ``write_bytes`` does. Characters that UTF-8 cannot encode are escaped."""
+    """Write text to ``path`` as UTF-8, like ``write_bytes``. Characters that UTF-8 cannot encode are escaped."""
     write_bytes(path, content.encode(errors="backslashreplace"), durable)
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the directory itself to disk, so that new and removed names persist. Raise OSError if that fails."""
+    """Call fsync on a directory, so that new and removed file names in it persist. Raise OSError if that fails."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

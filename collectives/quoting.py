@@ -26,12 +26,12 @@ ACCEPTED = {  # error types of pydantic, described for a file
 
 
 def cut(text: str, most: int = MOST_LETTERS) -> str:
-    """Return a text, shortened to ``most`` characters."""
+    """Return a text. If it has more than ``most`` characters, it is cut there and ends with "…"."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 
 def quote(value: object) -> str:
-    """Return the repr of a value, shortened.
+    """Return the ``repr`` of a value, shortened to at most a hundred characters and "…".
 
     >>> quote("all_reduce"), len(quote("a" * 1000)) < 120
     ("'all_reduce'", True)
@@ -40,7 +40,9 @@ def quote(value: object) -> str:
 
 
 def describe_accepted(problem: str, message: str) -> str:
-    """Describe the values that a pydantic field accepts, given the type (``problem``) and the message of its error.
+    """Return the text that follows the value in the message for a validation error of pydantic.
+
+    ``problem`` is the type of the error, and ``message`` is pydantic's own message.
 
     >>> "4.5" + describe_accepted("int_type", "Input should be a valid integer")
     '4.5 must be an integer'
@@ -53,7 +55,7 @@ def describe_accepted(problem: str, message: str) -> str:
 
 
 def name_some(names: Sequence[object], between: str = ", ") -> str:
-    """Join up to eight names with ``between``, followed by the number of the remaining names.
+    """Join up to eight names with ``between``. If there are more, add their number.
 
     >>> name_some([1, 2, 4]), name_some(range(10))
     ('1, 2, 4', '0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
@@ -72,7 +74,7 @@ def name_ranks(ranks: Sequence[int]) -> str:
 
 
 def name_signal(number: int) -> str:
-    """Return the name of a signal. Real-time signals have no name, only a number.
+    """Return the name of a signal, or text such as ``signal 40`` for a real-time signal, which has no name.
 
     >>> name_signal(9), name_signal(40)
     ('SIGKILL', 'signal 40')
@@ -84,7 +86,7 @@ def name_signal(number: int) -> str:
 
 
 def describe_exit(status: int) -> str:
-    """Describe the exit status of a process. As in subprocess, a negative ``status`` is a signal.
+    """Describe the exit status of a process. A negative ``status`` is a signal, as in the subprocess module.
 
     >>> describe_exit(-9), describe_exit(3)
     ('was ended by SIGKILL', 'ended with status 3')
@@ -93,7 +95,7 @@ def describe_exit(status: int) -> str:
 
 
 def quote_for_bash(text: str) -> str:
-    r"""Return ``text`` quoted for bash. Unprintable characters become escaped bytes.
+    r"""Return ``text`` quoted for bash. Characters that are not printable become escaped bytes.
 
     >>> quote_for_bash("a b"), quote_for_bash("a\u202eb")
     ("'a b'", "$'a\\xe2\\x80\\xaeb'")
@@ -106,10 +108,10 @@ def quote_for_bash(text: str) -> str:
 
 
 def make_printable(text: str, keep: str = "", most: int = MOST_PRINTED) -> str:
-    r"""Return text as one line, with control characters escaped as in Python.
+    r"""Return text in one line, with all characters that are not printable escaped as in Python.
 
-    Escape sequences, line ends, bidirectional marks and surrogates are also escaped. Characters in ``keep`` are not
-    escaped. If a text has more than ``most`` characters, its middle is left out.
+    These include line ends, escape sequences, bidirectional marks and surrogates. Characters in ``keep`` are not
+    escaped. If a text has more than ``most`` characters, its middle is replaced by the number of omitted characters.
 
     >>> make_printable("a\x1b[31mred")
     'a\\x1b[31mred'
@@ -123,10 +125,10 @@ def make_printable(text: str, keep: str = "", most: int = MOST_PRINTED) -> str:
 
 
 def suggest(name: str, known: Iterable[str], more: str = "") -> str:
-    """Return the advice for an unknown name: similar known names, or all known names. ``more`` is appended to the list.
+    """Return the advice for an unknown name: similar known names, or all known names. ``more`` ends the list of names.
 
     If there are similar names, the list of all names follows only if it has at most eight. For names such as
-    ``all_reduce/ring``, only the part after the slash is compared, so ``ring`` is similar to every ring.
+    ``all_reduce/ring``, only the part after the slash is compared, so ``ring`` is similar to every collective's ring.
 
     >>> suggest("rings", ["ring", "naive"])
     'did you mean ring? (choices: ring, naive)'
@@ -143,7 +145,7 @@ def suggest(name: str, known: Iterable[str], more: str = "") -> str:
 
 
 def close_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return up to eight most similar known names; empty if none is similar. Names that contain ``name`` come first.
+    """Return up to eight known names that are most similar to ``name``. The list is empty if no name is similar.
 
     >>> close_names("h100", ["dgx-h100", "dgx-a100", "H100-SXM"])
     ['dgx-h100', 'H100-SXM']

@@ -1,6 +1,6 @@
-"""Describe commands, options, keys and names that were removed or renamed since the last release.
+"""List commands, options, keys and names that were removed or renamed since the last release.
 
-The next release deletes this file.
+This file will be deleted in the next release.
 """
 
 from collections.abc import Iterator
@@ -115,9 +115,9 @@ RENAMED_FUNCTIONS: dict[str, str] = {  # "package.name" of Python: its new name,
 
 
 def rename_keys(content: dict[str, Any], names: dict[str, str], where: str) -> None:
-    """Rename deprecated keys of nested tables in place, with a warning for each.
+    """Rename deprecated keys in nested tables in place, and warn about each.
 
-    ``where`` is the file or option. Raise InputError if a table contains both the old and the new key.
+    ``where`` is the file or option for the messages. Raise InputError if a table contains both the old and the new key.
     """
     for old, new in names.items():
         *parents, key = old.split(".")
@@ -141,10 +141,10 @@ def _tables(content: object, parents: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def warn_renamed(where: str, old: str, new: str) -> None:
-    """Warn that ``old`` was renamed to ``new``. ``where`` is the file or option that contains it."""
+    """Warn that ``old`` was renamed to ``new``. The message starts with ``where``, the file or option."""
     warn_input(f"{where}: {old} is now {new.rpartition('.')[2]}; rename it")
 
 
 def describe_removed(names: dict[str, str], name: str) -> str:
-    """Return the message about a removed name, or an empty string if the name was not removed."""
+    """Return the message for a removed name, or an empty string if ``name`` was not removed."""
     return f"{name} was removed; {names[name]}" if name in names else ""

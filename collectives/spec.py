@@ -33,7 +33,7 @@ Contents = Callable[[int, int, int, int], Contributors | None]  # of (rank, part
 
 
 class Spec(NamedTuple):
-    """The definition of a collective: the data that each rank has at the start and at the end."""
+    """The definition of a collective: the data that each rank has before it and after it."""
 
     name: str
     start: Contents
@@ -47,15 +47,15 @@ class Spec(NamedTuple):
 
     @property
     def is_shared(self) -> bool:
-        """Whether several ranks end with the same reduced data."""
+        """Whether several ranks end with the same reduced data, as in an all_reduce."""
         return self.reduces and not self.rooted and not self.has_parts
 
     def origin(self, rank: int, part: int) -> int:
-        """Return the index of the part of a contributor's buffer that becomes ``part`` of this rank's buffer."""
+        """Return the part of the contributor's buffer that ends as ``part`` of this rank's buffer."""
         return rank if self.moves else part
 
     def result(self, rank: int, world_size: int, root: int) -> range:
-        """Return the parts that are defined on this rank at the end: all parts, only its own, or none."""
+        """Return the parts of this rank's buffer that are defined after the collective: all, only its own, or none."""
         own_part, next_rank = range(rank, rank + 1), (rank + 1) % world_size
         if self.end(rank, rank, world_size, root) is None:
             return range(0)
@@ -112,7 +112,7 @@ def item_bytes(dtype: str) -> int:
 
 
 def check_op(op: str, dtype: str) -> None:
-    """Raise InputError unless ``op`` can reduce elements of ``dtype``. A mean requires a floating-point type."""
+    """Raise InputError for an unknown ``op`` or ``dtype``, and for the mean of integers."""
     check_known("op", op, OPS)
     item_bytes(dtype)
     if op == "mean" and dtype not in FLOATING:

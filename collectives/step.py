@@ -1,11 +1,12 @@
-"""The operations of a rank program.
+"""Define the operations that rank programs yield.
 
-A rank program is a generator function of ``(rank, world_size)``, and of ``root`` in a rooted collective. It yields
+A rank program is a generator function of ``(rank, world_size)``, and of ``root`` if the collective has one. It yields
 *steps*: tuples of operations that are posted together and awaited together, like ``dist.batch_isend_irecv`` followed by
 ``wait()`` on each request. DESIGN.md lists the rules of programs, and ``collectives.schedule.rules`` checks them.
 
-Data keeps its place: data of chunk k is received in chunk k, or in scratch of the same size. Only an all_to_all moves
-data to other chunks, so all of its chunks must be equally large. Scratch chunk i is as large as chunk ``i % chunks``.
+Data stays in its chunk: data of chunk k is received in chunk k, or in scratch of the same size. Only an all_to_all
+moves data to other chunks, so all of its chunks must be equally large. Scratch chunk i is as large as chunk ``i %
+chunks``.
 """
 
 import sys
@@ -23,7 +24,7 @@ from collectives.symbolic_rank import ShiftedRank, VectorRank
 
 
 class Kind(IntEnum):
-    """The kind of an operation."""
+    """The kind of an operation: send, receive, receive and reduce, local copy, or local reduce."""
 
     SEND = 0
     RECV = 1
@@ -50,7 +51,7 @@ RECEIVING, LOCAL, COMBINING = (RECV, RECV_REDUCE), (COPY, REDUCE), (RECV_REDUCE,
 
 
 class Operation(NamedTuple):
-    """One operation on ``count`` consecutive chunks, as created by ``send``, ``recv`` and the other functions."""
+    """One operation on ``count`` consecutive chunks, such as a send or a local copy."""
 
     kind: Kind
     peer: int  # the other rank; -1 for local operations
@@ -60,12 +61,12 @@ class Operation(NamedTuple):
 
     @property
     def target(self) -> range:
-        """The chunks that the operation writes. A send writes none."""
+        """The chunks that the operation writes. Empty for a send."""
         return range(0) if self.kind is Kind.SEND else range(self.into, self.into + self.count)
 
     @property
     def source(self) -> range:
-        """The chunks that the operation reads, as they were before the step. A receive reads none."""
+        """The chunks that the operation reads, with their content before the step. Empty for a receive."""
         return range(0) if self.kind.receives else range(self.chunk, self.chunk + self.count)
 
     def __str__(self) -> str:
@@ -81,7 +82,7 @@ Program = Iterator[Step | Operation]
 
 
 def send(peer: int, chunk: int, count: int = 1) -> Operation:
-    """Return an operation that sends ``count`` chunks, from ``chunk`` on, to rank ``peer``.
+    """Return an operation that sends ``count`` consecutive chunks to rank ``peer``. The first one is ``chunk``.
 
     Raise InputError for an invalid peer, chunk or count, with the line of the call.
 
@@ -94,7 +95,7 @@ def send(peer: int, chunk: int, count: int = 1) -> Operation:
 
 
 def recv(peer: int, chunk: int, count: int = 1) -> Operation:
-    """Return an operation that receives ``count`` chunks from rank ``peer`` into the chunks from ``chunk`` on.
+    """Return an operation that receives ``count`` consecutive chunks from rank ``peer``. The first one is ``chunk``.
 
     Raise InputError for an invalid peer, chunk or count.
 
@@ -107,9 +108,9 @@ def recv(peer: int, chunk: int, count: int = 1) -> Operation:
 
 
 def recv_reduce(peer: int, chunk: int, count: int = 1) -> Operation:
-    """Return an operation that receives ``count`` chunks from ``peer`` and reduces them into this rank's chunks.
+    """Return an operation that receives ``count`` chunks from rank ``peer`` and reduces them into this rank's chunks.
 
-    ``chunk`` is the first chunk. Raise InputError for an invalid peer, chunk or count.
+    The first of these consecutive chunks is ``chunk``. Raise InputError for an invalid peer, chunk or count.
 
     >>> print(recv_reduce(0, chunk=4))
     recv_reduce(from rank 0, chunk 4)
@@ -120,9 +121,9 @@ def recv_reduce(peer: int, chunk: int, count: int = 1) -> Operation:
 
 
 def copy(chunk: int, into: int, count: int = 1) -> Operation:
-    """Return a local operation that copies ``count`` chunks, from ``chunk`` on, to the chunks from ``into`` on.
+    """Return a local operation that copies ``count`` consecutive chunks, starting with ``chunk``, to chunk ``into``.
 
-    Raise InputError for an invalid chunk or count.
+    Chunk ``chunk + i`` is copied to chunk ``into + i``. Raise InputError for an invalid chunk or count.
 
     >>> print(copy(0, into=3))
     copy(chunk 0 into 3)
@@ -133,9 +134,9 @@ def copy(chunk: int, into: int, count: int = 1) -> Operation:
 
 
 def reduce(chunk: int, into: int, count: int = 1) -> Operation:
-    """Return a local operation that reduces ``count`` chunks, from ``chunk`` on, into the chunks from ``into`` on.
+    """Return a local operation that reduces ``count`` consecutive chunks, starting with ``chunk``, into chunk ``into``.
 
-    Raise InputError for an invalid chunk or count.
+    Chunk ``chunk + i`` is reduced into chunk ``into + i``. Raise InputError for an invalid chunk or count.
 
     >>> print(reduce(0, into=3))
     reduce(chunk 0 into 3)
@@ -146,7 +147,7 @@ def reduce(chunk: int, into: int, count: int = 1) -> Operation:
 
 
 def _check(operation: str, **numbers: Any) -> tuple[int, ...]:
-    """Return the arguments as ints. Symbolic ranks are returned unchanged, and checked when their numbers are known."""
+    """Return the numbers as ints. Raise InputError for an invalid number. Symbolic ranks are returned unchanged."""
     checked = list[Any]()
     for name, value in numbers.items():
         least = 1 if name == "count" else 0
@@ -166,7 +167,7 @@ LARGEST = 2**30  # largest number in an operation, so that the sum of two fits i
 
 
 def describe_invalid(number: object) -> str:
-    """Return the problem with a peer, chunk or count of an operation, or an empty string if it is valid."""
+    """Return why a peer, chunk or count is invalid, or an empty string if it is valid."""
     if not isinstance(number, int | np.integer):
         return f"{shorten(number)} is not an integer; peers, chunks and counts are (divide with //)"
     return "" if -LARGEST <= number <= LARGEST else f"{shorten(number, 40)} is too large for a peer, chunk or count"
@@ -178,7 +179,7 @@ DEEPEST = 1000  # maximum nesting of programs by ``yield from``
 def line_reached(program: object, file: str) -> int:
     """Return the line of ``file`` at which a generator is suspended, or 0 if it is not suspended in this file.
 
-    If the generator delegates with ``yield from``, the innermost line counts.
+    If the generator delegates with ``yield from``, this is the line of the innermost generator in the file.
     """
     line = 0
     for _ in range(DEEPEST):
@@ -191,7 +192,9 @@ def line_reached(program: object, file: str) -> int:
 
 
 class Spaced(Sequence[int]):
-    """The integers ``first``, ``first + apart``, and so on, ``count`` in total. ``first`` can be a symbolic rank.
+    """A sequence of ``count`` integers that starts with ``first`` and increases by ``apart``.
+
+    Unlike a range, it accepts a symbolic rank as ``first``.
 
     >>> Spaced(2, 4, 3)[2]
     10
@@ -212,10 +215,10 @@ class Spaced(Sequence[int]):
 def on_group(
     program: Program, ranks: Sequence[int], count: int = 1, first_chunk: int = 0, stride: int | None = None
 ) -> Program:
-    """Translate the steps of a program for ranks 0, 1, ... of a group to the global ranks in ``ranks``.
+    """Run a program on a subset of the ranks: rank i of the program becomes the global rank ``ranks[i]``.
 
-    Chunk k of the program becomes ``count`` chunks from ``first_chunk + k * stride`` on. ``stride`` defaults to
-    ``count``. Raise InputError for a peer outside the group, and if the chunks of one operation would not be adjacent.
+    Chunk k of the program becomes ``count`` chunks that start at ``first_chunk + k * stride``. ``stride`` defaults to
+    ``count``. Raise InputError for a peer outside the group, or if the chunks of one operation would not be adjacent.
 
     >>> steps = on_group(iter([send(1, 0), recv(1, 0)]), ranks=[4, 6], count=2)
     >>> [str(operation) for step in steps for operation in step]
@@ -245,14 +248,14 @@ def _on_group(op: Operation, ranks: Sequence[int], count: int, first_chunk: int,
 
 
 def _member(ranks: Sequence[int], index: int) -> int:
-    """Return ``ranks[index]``, or for a range the equivalent sum, which also accepts a symbolic index."""
+    """Return ``ranks[index]``. If ``ranks`` is a range, ``index`` can also be a symbolic rank."""
     return ranks.start + ranks.step * index if isinstance(ranks, range) else ranks[index]
 
 
 def as_step(yielded: object) -> Step:
-    """Return the yielded value as a step. A single operation becomes a step with one operation.
+    """Return a value that a program yielded as a step, which is a tuple of operations.
 
-    Raise InputError if the value is not an operation or a tuple or list of operations.
+    The value can be an operation, or a tuple or list of operations. Raise InputError for any other value.
     """
     if isinstance(yielded, Operation):
         return (yielded,)
@@ -271,8 +274,8 @@ Index = TypeVar("Index", int, npt.NDArray[np.int64])
 def offset(index: Index, n: int, chunks: int) -> Index:
     """Return the index of the first element of chunk ``index``, in a buffer of ``n`` elements and ``chunks`` chunks.
 
-    ``index`` can be an array. Chunk k of c covers elements ``[k * n // c, (k + 1) * n // c)``. Scratch chunks follow
-    the buffer and have the same sizes.
+    ``index`` can be an array. Chunk k covers the elements ``[k * n // chunks, (k + 1) * n // chunks)``. Scratch chunks
+    follow the buffer. Scratch chunk i has the size of chunk i.
 
     >>> [offset(index, n=10, chunks=4) for index in range(6)]
     [0, 2, 5, 7, 10, 12]
@@ -281,7 +284,7 @@ def offset(index: Index, n: int, chunks: int) -> Index:
 
 
 def extent(chunk: int, count: int, n: int, chunks: int) -> int:
-    """Return the number of elements in ``count`` chunks, from ``chunk`` on, of a buffer of ``n`` elements.
+    """Return the number of elements of chunks ``chunk`` to ``chunk + count - 1``, for a buffer of ``n`` elements.
 
     >>> extent(1, count=2, n=10, chunks=4)
     5

@@ -1,10 +1,10 @@
-"""Run a rank program once for many ranks, with a symbol in place of the rank number.
+"""Run a rank program once for many ranks, with a symbolic object in place of the rank number.
 
-A ``ShiftedRank`` represents all ranks by a formula. A ``VectorRank`` represents some ranks by an array of their
-numbers. The result of an operation on a symbol is correct for each of its ranks.
+A ``ShiftedRank`` is a formula that holds for all ranks. A ``VectorRank`` is an array with one value per rank. The
+result of arithmetic on such an object is correct for each of its ranks.
 
-If ranks would take different execution paths, the symbol raises ``Diverges``. An operation that the symbol does not
-support raises TypeError. In both cases, the caller builds the schedule in another way.
+If ranks would take different branches, the object raises ``Diverges``. It raises TypeError for an operation that it
+does not support. In both cases, the caller has to build the schedule in another way.
 """
 
 import operator
@@ -19,7 +19,7 @@ LARGEST = 2**31 - 1  # beyond it, a product could overflow
 
 
 class Diverges(BaseException):  # not an error of the program, so its `except Exception` must not catch it
-    """Raised if a program needs a plain number, but it differs between ranks. ``values`` is None if unknown."""
+    """A program needs one number for all ranks, but the number differs between them. ``values`` is None if unknown."""
 
     def __init__(self, values: Values | None = None) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Diverges(BaseException):  # not an error of the program, so its `except Ex
 
 
 class VectorRank:
-    """An integer that depends on the rank, stored as an array of its values on many ranks."""
+    """An integer that differs between ranks, stored as an array with one value per rank."""
 
     def __init__(self, values: Values) -> None:
         self.values = values
@@ -77,7 +77,7 @@ class VectorRank:
 
 
 def vectorize(values: npt.NDArray[Any]) -> "VectorRank | int":
-    """Return the values as a VectorRank, or as an int if all are equal. Raise TypeError if a value is too large."""
+    """Return an array as a VectorRank, or as an int if all values are equal. Raise TypeError for too large values."""
     values = values.astype(np.int64, copy=False)
     low, high = int(values.min()), int(values.max())
     if low == high:
@@ -122,10 +122,10 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 
 class ShiftedRank:
-    """The integer ``base + stride * ((rank + shift) % world_size)`` for any rank.
+    """The integer ``base + stride * ((rank + shift) % world_size)``, for every rank at once.
 
-    It supports adding an integer, multiplying by a positive integer, and the remainder modulo ``stride * world_size``.
-    A comparison returns a result if it is the same on all ranks, and raises ``Diverges`` otherwise.
+    You can add an integer, multiply by a positive integer, and take the remainder modulo ``stride * world_size``. A
+    comparison returns a result if it is the same on all ranks, and raises ``Diverges`` otherwise.
 
     >>> right = (ShiftedRank(world_size=4) + 1) % 4
     >>> right.shift, right.base, (right * 2 + 1).base

@@ -1,4 +1,4 @@
-"""Describe the costs that communication software adds to those of the network."""
+"""Describe the costs of communication software, which add to those of the network."""
 
 from dataclasses import dataclass, fields, replace
 from math import inf
@@ -10,10 +10,10 @@ from collectives.quoting import quote
 
 @dataclass(frozen=True)
 class TcpTerms:
-    """The costs of gloo over TCP. Each term has a value that switches it off.
+    """The parameters of the model of gloo over TCP. Each parameter has a value that disables its effect.
 
-    Headers are counted as an Ethernet shaper counts them: without preamble, checksum and gap. At an MTU of 1500 bytes,
-    a packet with 1448 bytes of payload takes 1514 bytes. Raise InputError for an invalid number.
+    Packets have the sizes that a Linux traffic shaper counts: without preamble, checksum and interframe gap. At an MTU
+    of 1500 bytes, a packet with 1448 bytes of payload takes 1514 bytes. Raise InputError for an invalid value.
 
     >>> TcpTerms().packet, TcpTerms(header=0).packet
     (1514.0, 1448.0)
@@ -60,8 +60,8 @@ class TcpTerms:
 class Transport:
     """The software costs of messages. The default is ideal: no overhead, the full line rate, and no cost of rendezvous.
 
-    With ``tcp``, messages are simulated as gloo sends them over TCP. Otherwise, each message is sent as a whole, by
-    rendezvous. Raise InputError for a negative time, and for a goodput outside (0, 1].
+    If ``tcp`` is set, messages are simulated as gloo sends them over TCP. Otherwise, each message is sent as a whole
+    after both ranks have posted it. Raise InputError for a negative time, or if ``goodput`` is not in (0, 1].
 
     >>> Transport("my-nic", overhead=3e-6, goodput=0.9, gamma=1e-10).overhead
     3e-06
@@ -81,7 +81,7 @@ class Transport:
             raise InputError(f"goodput must be a share of the line rate in (0, 1], not {quote(self.goodput)}")
 
     def for_gloo(self) -> "Transport":
-        """Return the transport for gloo's own collectives, which post and await messages in C++.
+        """Return a copy with the costs of gloo's own collectives, which post and await messages in C++.
 
         >>> Transport(tcp=TcpTerms(post_cpu=4e-5, arrival_cpu=2e-5, own_share=0.5)).for_gloo().tcp.post_cpu
         2e-05

@@ -1,4 +1,4 @@
-"""Parse quantities with units strictly, convert them to bytes and seconds, and format them for output.
+"""Parse quantities with units, convert them to bytes and seconds, and format them for output.
 
 Ambiguous spellings (``25 Gb/s``, ``100Gbps``) and numbers without a unit are rejected. Units are exact fractions.
 Therefore, ``"1.001 MB"`` is a whole number of bytes, and ``"3 us"`` is exactly the float ``3e-6``.
@@ -40,7 +40,7 @@ def _parse(text: object, units: Mapping[str, Fraction | int], quantity: str, exa
 
 
 def _closest(text: object, units: Mapping[str, Fraction | int]) -> str:
-    """Return the quantity that was probably meant, with a valid unit, or an empty string.
+    """Return the quantity that an invalid text probably means, such as ``100 Gbit/s``. Empty if there is no guess.
 
     >>> _closest("2.5GbE", RATES), _closest("100Gbps", RATES), _closest("64", SIZES)
     ('2.5 Gbit/s', '100 Gbit/s', '')
@@ -52,23 +52,23 @@ def _closest(text: object, units: Mapping[str, Fraction | int]) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def _read(text: str) -> tuple[Fraction, str]:
-    """Return the number and the unit, or (0, "") if the text is invalid. Cached, because clusters repeat texts."""
+    """Return the number and the unit of a text, or (0, "") if it is invalid."""
     match = _QUANTITY.fullmatch(text)
     return (Fraction(0), "") if match is None else (Fraction(match[1]), match[2])
 
 
 class Bandwidth(float):
-    """A bandwidth in bytes per second that was parsed from text. Cluster builders accept it in place of the text."""
+    """A bandwidth in bytes/s. Functions that build clusters accept it in place of text such as ``10 Gbit/s``."""
 
 
 class Latency(float):
-    """A latency in seconds that was parsed from text. Cluster builders accept it in place of the text."""
+    """A latency in seconds. Functions that build clusters accept it in place of text such as ``5 us``."""
 
 
 def parse_bandwidth(text: object) -> float:
     """Parse a bandwidth such as ``"10 Gbit/s"`` or ``"1.25 GB/s"`` and return it in bytes/s.
 
-    A ``Bandwidth`` is returned as a float. Raise InputError if the text is invalid or the bandwidth is zero.
+    A ``Bandwidth`` is also accepted. Raise InputError if the text is invalid or the bandwidth is zero.
 
     >>> parse_bandwidth("10 Gbit/s")
     1250000000.0
@@ -84,7 +84,7 @@ def parse_bandwidth(text: object) -> float:
 def parse_latency(text: object) -> float:
     """Parse a time such as ``"5 us"`` or ``"0 us"`` and return it in seconds.
 
-    A ``Latency`` is returned as a float. Raise InputError if the text is not a time.
+    A ``Latency`` is also accepted. Raise InputError if the text is not a time.
 
     >>> parse_latency("5 us")
     5e-06
@@ -97,7 +97,7 @@ def parse_latency(text: object) -> float:
 def parse_size(text: object) -> int:
     """Parse a size such as ``"64 KiB"`` and return it in bytes.
 
-    Raise InputError if the text is invalid or the size has a fraction of a byte.
+    Raise InputError if the text is invalid or the size is not a whole number of bytes.
 
     >>> parse_size("64 KiB")
     65536
@@ -111,7 +111,7 @@ def parse_size(text: object) -> int:
 def as_bytes(value: object, name: str, instead: str = "") -> int:
     """Return a size in bytes, given as an integer or as text such as "1 MiB". Raise InputError for any other value.
 
-    ``name`` is the argument's name in the message. ``instead`` adds other accepted values to the message.
+    ``name`` is the argument's name for the message. ``instead`` is text for it about other accepted values.
 
     >>> as_bytes(1024, "nbytes"), as_bytes("1 KiB", "nbytes")
     (1024, 1024)
@@ -122,7 +122,7 @@ def as_bytes(value: object, name: str, instead: str = "") -> int:
 
 
 def format_size(nbytes: float) -> str:
-    """Format a size in binary units with four significant digits, or more from 10,000 GiB on.
+    """Format a size in bytes as GiB, MiB, KiB or B with four significant digits, or as whole GiB from 10,000 GiB on.
 
     >>> format_size(65536), format_size(20_000 * 2**30)
     ('64 KiB', '20,000 GiB')
@@ -135,7 +135,7 @@ def format_size(nbytes: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number with a noun in the singular or plural.
+    """Return a number followed by a noun, which gets a plural "s" unless the number is 1.
 
     >>> count(1, "host"), count(8, "host")
     ('1 host', '8 hosts')
@@ -169,7 +169,7 @@ def format_bandwidth(bytes_per_second: float) -> str:
 
 
 class TomlFloat(float):
-    """A float from a TOML file that keeps its text, because version 2.30 of NCCL is not version 2.3.
+    """A float from a TOML file that keeps its original text. Otherwise, version 2.30 of NCCL would become 2.3.
 
     >>> TomlFloat("2.30").text
     '2.30'

@@ -1,6 +1,6 @@
-"""Check the numeric environment variables that Ringlab or its libraries read.
+"""Check the values of numeric environment variables that Ringlab or its libraries read.
 
-They are checked together at the start, because an invalid value would otherwise fail late, or without a message.
+The check is made at the start, because an invalid value would otherwise fail late, or without a message.
 """
 
 import os
@@ -44,14 +44,14 @@ def check_variables(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def refused(name: str, value: str, ways_out: str, environment: Mapping[str, str] = os.environ) -> InputError:
-    """Return the InputError for an environment variable. Its attribute ``rank`` is the text of RANK; "0" if unset."""
+    """Return an InputError about an environment variable. Its attribute ``rank`` is the value of RANK, or "0"."""
     error = InputError(f"the environment variable {name} is {quote(value)}; {ways_out}")
     vars(error)["rank"] = environment.get("RANK", "0")
     return error
 
 
 def is_first_rank() -> bool:
-    """Return whether this process may print and write files: it is rank 0, or it was not launched as a rank."""
+    """Return whether this process may print and write files. This holds for rank 0 and for processes without a rank."""
     return not is_launched() or os.environ["RANK"] == "0"
 
 

@@ -1,4 +1,4 @@
-"""Prove an algorithm at many world sizes, and compare its costs with the lower bounds."""
+"""Prove that an algorithm is correct at many world sizes, and compare its costs with the lower bounds."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
@@ -15,7 +15,7 @@ ORDERS_COMPARED = range(2, 10)  # world sizes at which the reduction orders of a
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of an algorithm at one world size, with the lower bounds of its collective for comparison."""
+    """The costs of an algorithm at one world size, and the lower bounds for any algorithm of the same collective."""
 
     world_size: int
     steps: int
@@ -31,7 +31,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of proving an algorithm: one report per world size, up to the first failure."""
+    """The result of ``prove``: a report for each world size that was proved, and the first failure."""
 
     algorithm: Algorithm
     reports: tuple[ProofReport, ...]
@@ -47,21 +47,21 @@ class Verdict:
 
     @property
     def wasteful_from(self) -> int | None:
-        """The smallest world size at which the busiest rank sends at least twice as much as the lower bound.
+        """The smallest world size at which the busiest rank sends at least twice the lower bound, or None.
 
-        It is None if no world size is wasteful, and for barriers.
+        It is always None for barriers.
         """
         wasteful = (cost.world_size for cost in self.costs if (cost.sent_ratio or 0.0) >= 2)
         return None if self.algorithm.spec.repeats else next(wasteful, None)
 
     @property
     def differs_at(self) -> list[int]:
-        """The world sizes at which ranks reduce in different orders, so that the last bits of float sums can differ."""
+        """The world sizes at which ranks reduce in different orders, so that their float results can differ."""
         return [report.world_size for report in self.reports if not report.bitwise_identical]
 
     @property
     def harmless_mistake(self) -> str | None:
-        """The mistake that does not affect the result, at the smallest world size that has one, or None."""
+        """A mistake that does not affect the result, at the smallest world size that has one. None if there is none."""
         return next((report.harmless_mistake for report in self.reports if report.harmless_mistake), None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -80,14 +80,13 @@ class Verdict:
 def prove(
     algorithm: Algorithm, world_sizes: Iterable[int], on_proved: Callable[[int], None] = lambda done: None
 ) -> Verdict:
-    """Prove the algorithm at each world size, and for each root of a rooted collective, up to the first failure.
+    """Prove an algorithm at each world size and for each root, from the smallest world size to the first failure.
 
-    ``on_proved`` is called after each world size with the sum of the finished world sizes. An interrupt after the first
-    world size ends the proof early. Raise TooLarge if the first world size has too many chunks. Later world sizes that
-    are too large are skipped.
+    ``on_proved`` is called after each world size with the sum of the world sizes so far. World sizes that take too much
+    memory are skipped. Raise TooLarge if no smaller one was proved. An interrupt ends the proof if one was proved.
 
-    A failure with one rank is replaced by a failure at the next world size, because a failure with several ranks says
-    more. A program that exceeded its time limit with one rank does not run again.
+    If the algorithm fails with one rank, the next world size is also tried, because a failure with several ranks is
+    easier to understand. It is not tried if the program timed out.
     """
     reports: list[ProofReport] = []
     undefined: dict[int, str] = {}
@@ -133,7 +132,7 @@ def prove(
 
 
 def differs_from(algorithm: Algorithm) -> int | None:
-    """Return the smallest world size up to nine at which ranks reduce in different orders, or None."""
+    """Return the smallest world size, from 2 to 9, at which ranks reduce in different orders, or None."""
     shared = ORDERS_COMPARED if algorithm.spec.is_shared else ()
     return next((p for p in shared if not is_bitwise_identical(algorithm, p)), None)
 
