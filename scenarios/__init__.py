@@ -1,4 +1,4 @@
-"""Read scenario files, check their tables, and build clusters, algorithms and training runs from them."""
+"""Read and check scenario files, and build the clusters, algorithms and training runs that they describe."""
 
 from scenarios.loader import CollectiveComparison, LoadedScenario, WhatIf, load
 from scenarios.toml_files import shipped

@@ -31,7 +31,7 @@ TOPOLOGIES: dict[str, dict[str, Any]] = {  # by name, the type of each key and, 
 
 
 class TopologySection(NetworkSection):
-    """A topology whose links are identical."""
+    """A network with a regular topology, such as ``topology = "star"``. All of its links are identical."""
 
     builder: ClassVar[Callable[..., Cluster]]
 
@@ -52,7 +52,7 @@ TOPOLOGY_SECTIONS = {name: _make_section(name, keys) for name, keys in TOPOLOGIE
 
 
 class FileSection(NetworkSection):
-    """A network from a graph file."""
+    """A network that is read from a graph file."""
 
     label: ClassVar[str] = "topology from a file"
 
@@ -67,7 +67,7 @@ DEFAULT_RANKS = 2  # default world size on this machine
 
 
 class HereSection(ClusterSection):
-    """``preset = "this-machine"``: ranks that are processes of this machine."""
+    """``preset = "this-machine"``: every rank is a process on this machine."""
 
     label: ClassVar[str] = f'preset = "{HERE}"'
 
@@ -89,7 +89,7 @@ class HereSection(ClusterSection):
 
 
 class MachineSection(NetworkSection):
-    """Machines from the hardware catalog, connected by their network."""
+    """One or more machines of a type from the hardware catalog, and the network between them."""
 
     label: ClassVar[str] = "a hardware catalog preset"
     knows_gpus: ClassVar[bool] = True
@@ -155,7 +155,7 @@ class Link(Section):
 
 
 class LinksSection(NetworkSection):
-    """A network defined by a list of its links."""
+    """A network that is defined by ``[[cluster.link]]`` tables."""
 
     label: ClassVar[str] = "link"
 
@@ -205,7 +205,7 @@ def _check_kind(value: object) -> object:
 
 
 def section_of(value: object) -> type[HereSection | NetworkSection]:
-    """Return the section class for a ``[cluster]`` table. The table sets exactly one of the keys in ``KINDS``."""
+    """Return the class for a ``[cluster]`` table. The table must contain exactly one of the keys in ``KINDS``."""
     if not isinstance(value, dict):
         return TOPOLOGY_SECTIONS["star"]  # every section rejects the value
     if "link" in value:
@@ -223,7 +223,7 @@ AnyClusterSection = Annotated[
 
 
 def describe_foreign_key(section: type[ClusterSection], key: str) -> str | None:
-    """Return why ``section`` rejects a key that another kind of cluster accepts, or None if no kind accepts it."""
+    """Return a message if ``key`` belongs to other kinds of clusters than ``section``, or None if it is unknown."""
     sections: list[type[ClusterSection]] = [*TOPOLOGY_SECTIONS.values(), MachineSection, SystemSection]
     owners = [other.label for other in sections if key in other.key_names()]
     if not owners:
@@ -234,7 +234,7 @@ def describe_foreign_key(section: type[ClusterSection], key: str) -> str | None:
 
 
 def describe_missing_key(section: type[ClusterSection], key: str) -> str:
-    """Return the message for a missing key, with all required keys."""
+    """Return the message for a missing key. It lists all required keys of ``section``."""
     fields = section.model_fields
     *needed, last = (name for name in section.key_names() if fields[name].is_required() and name not in KINDS)
     return f"{key} is missing; {section.label} requires {', '.join(needed)} and {last}"

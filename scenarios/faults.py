@@ -18,7 +18,7 @@ Distribution = Annotated[
 
 
 class RankSection(Section):
-    """``[[faults.rank]]``: a straggler, a failing rank, or both."""
+    """``[[faults.rank]]``: a rank that computes slowly, fails at some time, or both."""
 
     rank: int = Field(ge=0, description="a rank, for example 3")
     slowdown: float = Field(1.0, gt=0, allow_inf_nan=False)
@@ -32,7 +32,7 @@ class RankSection(Section):
 
 
 class LinkSection(Section):
-    """``[[faults.link]]``: a link that loses bandwidth."""
+    """``[[faults.link]]``: a link that loses part of its bandwidth, or all of it."""
 
     between: list[str] = Field(min_length=2, max_length=2, description='two nodes, for example ["h0", "s0"]')
     share: float = Field(ge=0, le=1, description="the remaining share of its bandwidth, from 0 (down) to 1")
@@ -41,21 +41,21 @@ class LinkSection(Section):
 
 
 class MessageJitterSection(Section):
-    """``[faults.messages]``: random delays of messages, in seconds."""
+    """``[faults.messages]``: a random delay of each message, in seconds."""
 
     distribution: Distribution
     mean: Seconds
 
 
 class ComputeJitterSection(Section):
-    """``[faults.compute]``: random delays of computing, as fractions of the compute time."""
+    """``[faults.compute]``: a random delay of each computation, as a fraction of its time."""
 
     distribution: Distribution
     mean: float = Field(ge=0, allow_inf_nan=False, description="a fraction of the compute time, for example 0.1")
 
 
 class FaultsSection(Section):
-    """``[faults]``: all faults, and the number of simulated repetitions."""
+    """``[faults]``: all faults of a scenario, and the number of simulated repetitions."""
 
     seed: int = Field(0, ge=0, lt=2**63)
     repetitions: int = Field(100, ge=1, le=100_000)

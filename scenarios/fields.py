@@ -1,4 +1,4 @@
-"""Define the base class and the value types of all tables of a scenario file."""
+"""Define the base class and the value types of the tables in a scenario file."""
 
 from functools import partial
 from typing import Annotated, NamedTuple
@@ -12,23 +12,23 @@ from collectives.quoting import quote
 
 
 class Section(BaseModel):
-    """A table of a scenario file. Unknown keys and values of a wrong type are rejected."""
+    """Base class for a table of a scenario file. Unknown keys and values of the wrong type are rejected."""
 
     # defer_build: most files need few sections, and building all is slow
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class Reference(NamedTuple):
-    """A name with optional parameters: ``"ecmp"`` or ``{name = "ecmp", seed = 1}``."""
+    """A name with optional parameters, such as ``"ecmp"`` or ``{name = "ecmp", seed = 1}``."""
 
     name: str
     parameters: dict[str, int | str]
 
 
 def read_reference(value: object, accepted: str) -> Reference:
-    """Convert a name, or a table with ``name``, to a Reference.
+    """Return the Reference for a name, or for a table with ``name`` and parameters.
 
-    Raise InputError with the message ``accepted`` if the name is missing. Raise InputError if a parameter is neither an
+    Raise InputError with the message ``accepted`` if there is no name. Raise InputError if a parameter is neither an
     integer nor a string.
     """
     name, parameters = value, {}
@@ -44,7 +44,7 @@ def read_reference(value: object, accepted: str) -> Reference:
 
 
 def as_list(value: object) -> object:
-    """Return a list unchanged, and any other value as a list with one item."""
+    """Return ``value`` if it is a list, otherwise a list that contains it."""
     return value if isinstance(value, list) else [value]
 
 

@@ -1,4 +1,4 @@
-"""Load a scenario file: build its clusters, find its algorithms, and check whether they fit together."""
+"""Load a scenario file: build its clusters, find its algorithms, and check that they fit together."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ MOST_PROVED = 32  # maximum world size at which a gradient sync is verified, whi
 
 @dataclass(frozen=True)
 class CollectiveComparison:
-    """The algorithms of one collective to compare, and the buffer sizes."""
+    """One collective, the algorithms to compare for it, and the buffer sizes."""
 
     name: str
     algorithms: tuple[Algorithm, ...]
@@ -48,17 +48,17 @@ class CollectiveComparison:
 
     @property
     def programs(self) -> tuple[Algorithm, ...]:
-        """The algorithms with a rank program, including ``auto`` and excluding NCCL's own implementation."""
+        """All algorithms except NCCL's own implementation, which has no rank program."""
         return tuple(algorithm for algorithm in self.algorithms if algorithm.has_program)
 
     def call(self, algorithm: Algorithm, nbytes: int, world_size: int) -> CollectiveCall:
-        """Return the collective call for one algorithm and a size in bytes, which need not be one of ``sizes``."""
+        """Return a call of one algorithm with a buffer of ``nbytes`` bytes, which can differ from ``sizes``."""
         call = replace(make_call(algorithm, world_size, nbytes, dtype=self.dtype), op=self.op, root=self.root)
         call.check(world_size)
         return call
 
     def calls(self, world_size: int) -> Iterator[CollectiveCall]:
-        """Yield the call of each algorithm at the first size, then at the second size, and so on."""
+        """Yield one call for each size and algorithm. All algorithms come first at the first size."""
         for nbytes in self.sizes:
             for algorithm in self.algorithms:
                 yield self.call(algorithm, nbytes, world_size)
@@ -66,7 +66,7 @@ class CollectiveComparison:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A variant of a scenario to predict in addition to it: another cluster, or other faults."""
+    """A variant of a scenario that is also predicted, with another cluster or other faults."""
 
     title: str
     cluster: Cluster
@@ -75,7 +75,7 @@ class WhatIf:
 
 @dataclass(frozen=True, repr=False)
 class LoadedScenario:
-    """A scenario with its built clusters and its algorithms."""
+    """A scenario with its clusters, algorithms and training runs."""
 
     title: str
     path: Path
@@ -91,7 +91,7 @@ class LoadedScenario:
 
 
 def read_title(reference: str | Path, overrides: Sequence[str] = (), values: Sequence[str] = ()) -> str:
-    """Return the title of a scenario at one value of a sweep. The overrides ``values`` set this value."""
+    """Return the title of a scenario. In a sweep, ``values`` are the overrides for one point of the sweep."""
     builder = builder_of(reference, overrides)
     return builder.title(builder.read(*values))
 
@@ -99,9 +99,9 @@ def read_title(reference: str | Path, overrides: Sequence[str] = (), values: Seq
 def load(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedScenario:
     """Load a scenario file or a built-in scenario, and apply ``section.key=value`` overrides.
 
-    Paths in the file are relative to its directory. In a built-in scenario, they are relative to the current directory,
-    except for models that are shipped with it. Algorithm files are executed. Raise InputError, with the file, the key
-    and the value, for an invalid scenario.
+    Paths in a file are relative to its directory. In a built-in scenario, they are relative to the current directory,
+    except for models that are shipped with it. Algorithm files are executed. Raise InputError for an invalid scenario.
+    The message contains the file, the key and the value.
 
     >>> load("star8", ["cluster.hosts=4"]).cluster.world_size
     4
@@ -112,7 +112,7 @@ def load(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedScenario
 
 @dataclass(frozen=True)
 class PlannedTraining:
-    """A training run and the ``[plan]`` table that says how to plan it."""
+    """A training run, and the ``[plan]`` table with its goals and limits."""
 
     title: str
     path: Path
@@ -122,7 +122,7 @@ class PlannedTraining:
 
 @dataclass(frozen=True)
 class SpreadTraining(PlannedTraining):
-    """A training run that is distributed over many devices with a parallelism strategy."""
+    """A training run on many devices, with a parallelism strategy."""
 
     folder: Path  # base of relative paths
     cluster: Cluster
@@ -137,7 +137,7 @@ def is_spread(reference: str | Path, overrides: Sequence[str] = ()) -> bool:
 
 
 def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -> SpreadTraining:
-    """Return the training on many devices in a scenario. Raise InputError as ``load`` does."""
+    """Return a scenario's training run on many devices. Raise InputError for an invalid scenario."""
     builder = builder_of(reference, overrides)
     section = builder.read()
     builder.check_spread(section)
@@ -152,9 +152,9 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
 
 
 def devices_to_predict(reference: str | Path, overrides: Sequence[str] = ()) -> int | None:
-    """Return the world size of a scenario whose only workload is a training on many devices, else None.
+    """Return the world size of a scenario that only has a training for many devices, or None for other scenarios.
 
-    Raise InputError as ``load`` does.
+    Raise InputError if the scenario is invalid.
     """
     builder = builder_of(reference, overrides)
     section = builder.read()
@@ -164,7 +164,7 @@ def devices_to_predict(reference: str | Path, overrides: Sequence[str] = ()) -> 
 
 
 def read_planned_training(reference: str, overrides: Sequence[str] = ()) -> PlannedTraining:
-    """Return the training and the ``[plan]`` table of a scenario. Raise InputError as ``load`` does."""
+    """Return a scenario's training run and ``[plan]`` table. Raise InputError for an invalid scenario."""
     builder = builder_of(reference, overrides)
     section = read_section(toml_files.tables(builder.path, overrides), builder.where, PlanScenarioSection)
     return PlannedTraining(builder.title(section), builder.path, builder.training(section), section.plan)
@@ -191,7 +191,7 @@ def _read(path: Path, text: str, overrides: tuple[str, ...], where: str) -> Scen
 
 @dataclass(frozen=True)
 class Builder:
-    """Builds the clusters, algorithms and training runs of a validated scenario."""
+    """Builds the clusters, algorithms and training runs of a scenario."""
 
     where: str  # prefix of messages
     path: Path
@@ -199,12 +199,12 @@ class Builder:
     overrides: tuple[str, ...] = ()
 
     def read(self, *values: str) -> ScenarioSection:
-        """Return the validated file after all overrides. ``values`` are additional overrides."""
+        """Return the validated content of the file. All overrides are applied, and then the overrides ``values``."""
         text = read_text(self.path, FileBytes.SCENARIO)
         return _read(self.path, text, (*self.overrides, *values), self.where)
 
     def title(self, section: "ScenarioSection") -> str:
-        """Return the title. If overrides change the cluster but not the title, return the file's name with them."""
+        """Return the title. If overrides change only the cluster, the result is the file name with these overrides."""
         name = make_printable(self.path.stem)
         keys = [text.partition("=")[0].strip() for text in self.overrides]
         changed = [text for text, key in zip(self.overrides, keys, strict=True) if key.startswith("cluster.")]
@@ -214,7 +214,7 @@ class Builder:
 
     @contextmanager
     def at(self, key: str) -> Iterator[None]:
-        """Prefix an InputError that is raised in this context with the file and ``key``."""
+        """Add the file and ``key`` to the message of an InputError that is raised in this context."""
         try:
             yield
         except InputError as error:
@@ -227,7 +227,7 @@ class Builder:
         return section.training
 
     def check_spread(self, section: ScenarioSection) -> None:
-        """Raise InputError if a scenario without ``[collective]`` has [faults] or [[what_if]]."""
+        """Raise InputError if a training on many devices is combined with ``[faults]`` or ``[[what_if]]``."""
         if section.collective is None and section.faults is not None:
             raise InputError(
                 f"{self.where}: faults: training on many devices is predicted without single messages; remove "
@@ -262,7 +262,7 @@ class Builder:
         return WhatIf(section.title, cluster, self.find_faults(section.faults, cluster, f"{key}.faults"))
 
     def find_faults(self, section: FaultsSection | None, cluster: Cluster, key: str) -> Faults:
-        """Return the faults of the ``[faults]`` table at ``key``. Raise InputError for an unknown rank or link."""
+        """Return the faults in the table at ``key``. Raise InputError for a rank or link that does not exist."""
         if section is None:
             return NO_FAULTS
         faults = section.faults()
@@ -274,7 +274,7 @@ class Builder:
         return faults
 
     def build_cluster(self, section: ClusterSection, key: str, settings: NcclSection | None = None) -> Cluster:
-        """Return the cluster that the table at ``key`` describes. Raise InputError, with the key, if it is invalid."""
+        """Return the cluster that the table at ``key`` describes. Raise InputError if the table is invalid."""
         with self.at(f"{key}.link" if isinstance(section, LinksSection) else key):
             cluster = section.build(self.folder)
         if settings is not None:
@@ -338,9 +338,9 @@ class Builder:
         return tuple(trainings)
 
     def find_sync(self, sync: Sync, clusters: Sequence[Cluster], key: str) -> Algorithm:
-        """Return the all_reduce algorithm of the gradient sync at ``key``. Raise InputError if replicas would diverge.
+        """Return the all_reduce algorithm of a gradient synchronization. Raise InputError if replicas would diverge.
 
-        An algorithm for more than ``MOST_PROVED`` ranks is checked at ``MOST_PROVED`` ranks.
+        This is checked for at most ``MOST_PROVED`` ranks.
         """
         algorithm = self.find_algorithm(sync, "all_reduce", clusters, key)
         for cluster in clusters:
@@ -352,7 +352,7 @@ class Builder:
     def find_algorithm(
         self, reference: Reference | Sync, collective: str, clusters: Sequence[Cluster], key: str
     ) -> Algorithm:
-        """Return the algorithm that ``reference`` names. Raise InputError, with ``key``, if a cluster rejects it."""
+        """Return the algorithm that ``reference`` names. Raise InputError if it does not support all clusters."""
         with self.at(key):
             if reference.name == NCCL and not reference.parameters:
                 return _find_nccl(collective, clusters)

@@ -1,4 +1,4 @@
-"""Define ``[nccl]``, with NCCL's version and environment variables, and the system description ``[cluster] system``."""
+"""Define ``[nccl]``, with NCCL's version and environment variables, and ``[cluster] system``, a system description."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -26,7 +26,7 @@ def _as_number(value: object) -> object:
 
 
 def _as_text(value: object) -> object:
-    """Return a number as text, as in an environment variable, and any other value unchanged."""
+    """Return a number as the text of an environment variable. Other values are returned unchanged."""
     if isinstance(value, TomlFloat):
         return value.text
     return str(value) if type(value) in (int, float) else value
@@ -39,7 +39,7 @@ Text = Annotated[str | None, BeforeValidator(_as_text)]
 
 
 class NcclSection(Section):
-    """``[nccl]``: the version of NCCL, and its environment variables by name."""
+    """``[nccl]``: the version of NCCL, and the environment variables that it reads."""
 
     version: Text = None
     NCCL_ALGO: Text = None
@@ -63,7 +63,7 @@ class NcclSection(Section):
         return self
 
     def settings(self) -> "NcclSettings":
-        """Return the table as NcclSettings. Raise InputError for an invalid value or a setting with two names."""
+        """Return the settings. Raise InputError for an invalid value, or for a setting under two names."""
         from simcomm.nccl.settings import VARIABLES, NcclSettings
 
         keys = self.model_dump(exclude_none=True)
@@ -77,7 +77,7 @@ class NcclSection(Section):
 
 
 class SystemSection(NetworkSection):
-    """``[cluster] system``: the name of a shipped system description, or a table with its keys."""
+    """``[cluster] system``: the name of a shipped system description, or a table that describes a system."""
 
     label: ClassVar[str] = "a system description"
     knows_gpus: ClassVar[bool] = True

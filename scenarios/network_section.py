@@ -1,4 +1,4 @@
-"""Define the keys of ``[cluster]`` that all networks share: routing, placement, transport and world size."""
+"""Define the keys that all kinds of ``[cluster]`` networks share: routing, placement, transport and world size."""
 
 from collections.abc import Callable
 from functools import partial
@@ -39,25 +39,25 @@ def _read_placement(value: object) -> Placement:
 
 
 class ClusterSection(Section):
-    """A ``[cluster]`` table of one kind, with the keys of this kind."""
+    """Base class for the kinds of ``[cluster]`` tables. A subclass defines the keys of its kind."""
 
     label: ClassVar[str]  # name in messages
 
     def build(self, folder: Path) -> Cluster:
-        """Return the cluster with one rank on each host. Relative paths refer to ``folder``.
+        """Return the cluster. Paths in the table are relative to ``folder``.
 
-        Raise InputError if the keys do not describe a cluster.
+        Raise InputError if the table does not describe a valid cluster.
         """
         raise NotImplementedError
 
     @classmethod
     def key_names(cls) -> list[str]:
-        """Return the accepted keys. Keys that all networks share come last."""
+        """Return the keys of this table, first those that only this kind of cluster has."""
         return sorted(cls.model_fields, key=lambda key: key in NetworkSection.model_fields)
 
 
 class NetworkSection(ClusterSection):
-    """A ``[cluster]`` table that describes a network. Each kind of network adds its keys and its ``build_network``."""
+    """Base class for ``[cluster]`` tables of networks. A subclass adds keys and implements ``build_network``."""
 
     knows_gpus: ClassVar[bool] = False  # required by NCCL's model
 
@@ -88,9 +88,9 @@ class NetworkSection(ClusterSection):
         return self
 
     def build_network(self, folder: Path, transport: Transport | None) -> Cluster:
-        """Return the network with ``transport``. If it is None, the cluster needs a calibration or NCCL's model.
+        """Return the network. If ``transport`` is None, a calibration or NCCL's model provides the software costs.
 
-        Raise InputError if the keys do not describe a network.
+        Raise InputError if the table does not describe a valid network.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""Read a cluster and its faults, without a workload, from a scenario file or from keys on the command line."""
+"""Read a cluster and its faults from a scenario file or from keys on the command line. No workload is needed."""
 
 import shlex
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from simcomm.model.faults import Faults
 
 
 class NetworkOnlySection(ScenarioSection):
-    """A whole scenario file, of which only the cluster, the faults and the NCCL settings are used."""
+    """A scenario file of which only the cluster, the faults and the NCCL settings are used."""
 
     @model_validator(mode="after")
     def _check_content(self) -> Self:
@@ -35,15 +35,15 @@ class ReadNetwork(NamedTuple):
 
 
 def read_network(text: str, ranks: int = 0, changes: Sequence[str] = ()) -> ReadNetwork:
-    """Return the cluster and the faults that ``text`` names or describes, with ``ranks`` ranks.
+    """Return the cluster and the faults that ``text`` describes, with ``ranks`` ranks.
 
     ``text`` is the name or file of a scenario, a preset from the hardware catalog, ``this-machine``, or a graph file.
-    Text with "=" sets keys instead, such as ``topology=star hosts=8``. ``changes`` are more keys; a key without a dot
-    belongs to ``[cluster]``.
+    It can also set keys, such as ``topology=star hosts=8``. ``changes`` sets further keys. A key without a dot belongs
+    to ``[cluster]``.
 
-    With 0 ranks, all hosts are used: for a preset the GPUs of one machine, for ``this-machine`` the default number of
-    ranks. Otherwise extra hosts are unused, and missing hosts are added to the switches. Raise InputError if ``text``
-    does not name a network, or if a key is unknown or invalid.
+    If ``ranks`` is 0, each host has a rank. For a preset, this means one machine, and ``this-machine`` has a default.
+    If there are fewer ranks than hosts, hosts stay unused. If there are more, hosts are added to the switches. Raise
+    InputError if ``text`` does not describe a network, or if a key is unknown or invalid.
 
     >>> read_network("topology=star hosts=8 bandwidth='10 Gbit/s' latency='5 us'", ranks=4).cluster.world_size
     4

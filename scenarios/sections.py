@@ -1,4 +1,4 @@
-"""Define the tables of a scenario file as pydantic models, with all checks that need neither cluster nor algorithm."""
+"""Define the tables of a scenario file as pydantic models, with the checks that need no built cluster or algorithm."""
 
 import re
 from typing import Annotated, Self
@@ -25,7 +25,7 @@ DURATIONS = {name: hours for names, hours in UNITS.items() for name in names}
 
 
 def parse_hours(value: object) -> float:
-    """Parse a duration such as ``"3 days"`` and return it in hours. A number without a unit is in hours.
+    """Return a duration such as ``"3 days"`` in hours. A number without a unit is in hours.
 
     Raise InputError if the value is not a positive duration.
 
@@ -46,7 +46,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class PlanSection(Section):
-    """``[plan]``: the goals and the limits of a plan, and measured rates of one GPU."""
+    """``[plan]``: the goals and limits of a plan, and known training rates of single GPUs."""
 
     target_samples: Positive | None = None  # the first five keys are also command-line options
     target_tokens: Positive | None = None  # replaces target_samples for transformers
@@ -59,10 +59,10 @@ class PlanSection(Section):
     profiles: list[str] = Field([])  # files of `ringlab profile`, relative to the scenario, used as known rates
 
     def find_samples(self, context: int | None) -> float | None:
-        """Return the number of training samples, or None if the plan has no target.
+        """Return the number of samples to train on, or None if the plan has no target.
 
-        ``context`` is the number of tokens per sample, or None if the model is not a transformer. Raise InputError if
-        the target is in tokens and the model is not a transformer.
+        ``context`` is the number of tokens per sample, or None if the model is not a transformer. In this case, raise
+        InputError if the target is in tokens.
 
         >>> PlanSection(target_tokens=1e6).find_samples(1000)
         1000.0
@@ -84,7 +84,7 @@ NEEDS_NCCL = 'requires a cluster with transport = "nccl"; remove it, or set the 
 
 
 class CollectiveSection(Section):
-    """``[collective]``: the algorithms of one collective to compare."""
+    """``[collective]``: one collective, the algorithms to compare for it, and the buffer sizes."""
 
     name: Annotated[str, AfterValidator(lambda name: find_spec(name).name)] = Field(
         description='for example "all_reduce"'
@@ -123,7 +123,7 @@ class CollectiveSection(Section):
 
 
 class WhatIfSection(Section):
-    """``[[what_if]]``: another cluster, other faults or other NCCL settings."""
+    """``[[what_if]]``: a variant of the scenario with another cluster, other faults or other NCCL settings."""
 
     title: Title = Field(min_length=1, description='for example "eight hosts on 10 Gbit/s"')
     cluster: AnyClusterSection | None = Field(None, description="a table like [cluster]; default: the scenario's")
@@ -141,7 +141,7 @@ class WhatIfSection(Section):
 
 
 class ScenarioSection(Section):
-    """A whole scenario file."""
+    """All tables of a scenario file."""
 
     title: Title = Field("", min_length=1)
     cluster: AnyClusterSection = Field(description='for example [cluster] with preset = "this-machine"')
@@ -184,7 +184,7 @@ class ScenarioSection(Section):
 
 
 class PlanScenarioSection(ScenarioSection):
-    """A whole scenario file for ``ringlab plan``. ``[cluster]`` is optional, because the candidates replace it."""
+    """All tables of a scenario file for ``ringlab plan``, which does not require ``[cluster]``."""
 
     cluster: AnyClusterSection | None = None  # type: ignore[assignment]
 

@@ -1,4 +1,4 @@
-"""Find scenario files, read them as TOML tables, apply ``--set`` overrides, and list the files of ``ringlab init``."""
+"""Find and read scenario files, apply ``--set`` overrides to them, and list the files that ``ringlab init`` writes."""
 
 import json
 import re
@@ -20,7 +20,7 @@ Table = dict[str, Any]
 
 
 def shipped() -> dict[str, Path]:
-    """Return the built-in scenario files by name. Scenarios in ``emulated/`` are for ``--emulate``.
+    """Return the paths of the built-in scenarios, keyed by name. Those in ``emulated/`` are for ``--emulate``.
 
     >>> [name for name in shipped() if "/" not in name]
     ['dgx-h100', 'faults', 'quickstart', 'resnet34-cifar10', 'rtx4090-4x', 'star8', 'two-p5', 'two-racks']
@@ -31,7 +31,7 @@ def shipped() -> dict[str, Path]:
 
 
 def find(reference: str) -> Path:
-    """Return the path of a built-in scenario or of a user's file. Raise InputError if no such file exists."""
+    """Return the path of a built-in scenario or of a user's file. Raise InputError if there is no such file."""
     if reference in shipped():
         return shipped()[reference]
     path = Path(reference)
@@ -56,7 +56,7 @@ def _accepted(reference: str) -> str:
 
 
 def parse(path: Path, text: str) -> Table:
-    """Return the content of a TOML file from its text. Raise InputError, with the line, for invalid TOML."""
+    """Return the content of a TOML file. Raise InputError, with the line, if ``text`` is not valid TOML."""
     try:
         return tomllib.loads(text, parse_float=TomlFloat)
     except (ValueError, RecursionError) as error:  # ValueError: also an integer with thousands of digits
@@ -65,10 +65,10 @@ def parse(path: Path, text: str) -> Table:
 
 
 def override(table: Table, text: str) -> None:
-    """Set one key of ``table`` from ``"section.key=value"``. The value is TOML, or a string if it is not valid TOML.
+    """Set one key of ``table``. ``text`` is ``section.key=value``, where the value is TOML or an unquoted string.
 
-    A number in the key is the index of a list entry: ``cluster.link.8.bandwidth=1 Gbit/s``. Raise InputError if
-    ``text`` has another form, or if the key names a missing list entry or a key of a plain value.
+    A number in the key is an index of a list, as in ``cluster.link.8.bandwidth=1 Gbit/s``. Raise InputError if ``text``
+    has another form, if the list has no such entry, or if a part of the key is not a table.
     """
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
@@ -101,7 +101,7 @@ def _value(text: str) -> Any:
 
 
 def tables(path: Path, overrides: Sequence[str] = ()) -> Table:
-    """Return the tables of a scenario file after applying overrides in order.
+    """Return the tables of a scenario file after applying the overrides in order.
 
     Raise InputError if the file or an override is invalid.
     """
@@ -112,10 +112,10 @@ TARGETS = {"plan.target_samples", "plan.target_tokens"}
 
 
 def apply_overrides(table: Table, overrides: Sequence[str], where: str) -> Table:
-    """Apply overrides in order to the tables of the file ``where``, and rename deprecated keys. Return the tables.
+    """Apply overrides in order to the tables of the file ``where``, rename deprecated keys, and return the tables.
 
-    If overrides set one of ``plan.target_samples`` and ``plan.target_tokens``, the other one is removed. Raise
-    InputError if an override is invalid, or if both the old and the new name of a key are set.
+    If an override sets ``plan.target_samples`` or ``plan.target_tokens``, the other key is removed, unless another
+    override sets it. Raise InputError if an override is invalid, or if the old and the new name of a key are both set.
     """
     _rename(table, where)
     for text in overrides:
@@ -157,7 +157,7 @@ EXAMPLES["resnet-course"] = ("resnet_course.py", "resnet_course.toml")
 
 
 def beginnings() -> dict[str, tuple[Path, ...]]:
-    """Return the files that ``ringlab init NAME`` writes, by the name of the example or built-in scenario.
+    """Return the files that ``ringlab init`` can write, keyed by the name of the example or built-in scenario.
 
     >>> [path.name for path in beginnings()["llama-fsdp"]]
     ['llama_fsdp.toml']
@@ -167,13 +167,13 @@ def beginnings() -> dict[str, tuple[Path, ...]]:
 
 
 def find_beginning(name: str) -> tuple[Path, ...]:
-    """Return the files that ``ringlab init NAME`` writes. Raise InputError if the name is unknown."""
+    """Return the files that ``ringlab init NAME`` writes. Raise InputError for an unknown name."""
     examples = beginnings()
     return examples[check_known("example", name, examples)]
 
 
 def describe_beginning(files: tuple[Path, ...]) -> str:
-    """Return the first line of an example as text: its title or its first comment.
+    """Return the title of an example: the ``title`` of its scenario, or the first line of another file.
 
     >>> describe_beginning(find_beginning("toy"))[:41]
     'The smallest data-parallel training: two '

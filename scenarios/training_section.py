@@ -1,6 +1,6 @@
-"""Define ``[training]``, which describes a training for all commands that run, predict, plan or search.
+"""Define ``[training]``, which describes a training run for all commands.
 
-Each command reads its own keys. Keys that ranks cannot run are rejected when a run is built (``scenarios/loader.py``).
+Each command uses only some of the keys. ``scenarios/loader.py`` rejects keys that ranks cannot run.
 """
 
 from dataclasses import fields
@@ -35,7 +35,7 @@ OVERLAPPED = ("ddp", "nccl")  # gradient syncs that overlap with backward
 
 
 class ComputeSection(Section):
-    """``[training.compute]``: the source of compute times: step phases, a profile, a rate in samples/s, or a GPU."""
+    """``[training.compute]``: compute times, given as phases, a model profile, a rate in samples/s, or a GPU."""
 
     profile: str | None = Field(None, description='for example "resnet50.json"')
     rate: float | None = Field(None, gt=0, allow_inf_nan=False)
@@ -66,14 +66,14 @@ class ComputeSection(Section):
 
     @property
     def phases(self) -> ComputePhases | None:
-        """The compute times of a batch, or None if another source is set."""
+        """The compute times of a batch if the phases are given, otherwise None."""
         if self.forward is None or self.backward is None or self.optimizer is None:
             return None
         return ComputePhases(self.forward, self.backward, self.optimizer, self.loading or 0.0)
 
 
 class Sync(NamedTuple):
-    """A gradient sync in a scenario: an algorithm's name and parameters, and gradient buckets or None."""
+    """A gradient synchronization: the name and parameters of an algorithm, and its gradient buckets if it has any."""
 
     name: str
     parameters: dict[str, int | str]
@@ -81,7 +81,7 @@ class Sync(NamedTuple):
 
 
 def read_sync(value: object) -> Sync:
-    """Convert a name or a table to a gradient sync. Raise InputError for invalid or contradictory keys.
+    """Return the gradient synchronization that a name or a table describes. Raise InputError if it is invalid.
 
     >>> read_sync({"name": "ring", "overlap": True, "bucket_mb": 10}).buckets
     Buckets(mb=10.0, hook='own')
@@ -114,7 +114,7 @@ SYNC = (
 
 
 def check_parallelism(keys: dict[str, Any]) -> dict[str, Any]:
-    """Return ``keys`` unchanged. Raise InputError unless they define a ``Parallelism`` without contradictions."""
+    """Return ``keys``. Raise InputError if they are not valid arguments of ``Parallelism``."""
     known = [field.name for field in fields(Parallelism)]
     for key in keys.keys() - {*known}:
         removed = describe_removed(KEYS, f"training.parallelism.{key}")
@@ -124,7 +124,7 @@ def check_parallelism(keys: dict[str, Any]) -> dict[str, Any]:
 
 
 class TrainingSection(Section):
-    """``[training]``: a training run. Missing keys have the defaults of ``collectives.training.workload.Training``."""
+    """``[training]``: a training run. In a run on ranks, missing keys have the defaults of ``Training``."""
 
     gradient_sync: Syncs | None = Field(None, min_length=1)
     model: str = Field("resnet18", min_length=1)
@@ -183,18 +183,18 @@ class TrainingSection(Section):
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape of a sample, or None if the scenario does not set it."""
+        """The shape of a sample, or None if the scenario does not define it."""
         return tuple(self.image_shape) or (SHAPE if self.dataset in TO_TRAIN_ON else None)
 
     @property
     def epoch(self) -> int | None:
-        """The number of samples of an epoch, or None if the scenario does not set it."""
+        """The number of samples per epoch, or None if the scenario does not define it."""
         images = self.images if "images" in self.model_fields_set else None
         return self.samples_per_epoch or images or TO_TRAIN_ON.get(self.dataset)
 
     @property
     def mesh(self) -> Parallelism:
-        """The parallelism strategy, with overlap and accumulation. Raise InputError if keys contradict each other."""
+        """The parallelism strategy and mesh, including options from other keys. Raise InputError for invalid keys."""
         keys = dict(self.parallelism)
         if self.gradient_sync:
             sync = self.gradient_sync[0]
@@ -227,7 +227,7 @@ class TrainingSection(Section):
         return ""
 
     def check_run(self) -> list[Sync]:
-        """Return the gradient syncs to run. Raise InputError, with the key, if ranks cannot run the training."""
+        """Return the gradient synchronizations to run. Raise InputError if ranks cannot run this training."""
         if self.gradient_sync is None or self.why_not_run:
             raise InputError(self.why_not_run)
         if not is_file_reference(self.model):
