@@ -1,5 +1,5 @@
-"""Record the calls and compute times of real ranks by replacing the kernels of torch's operators.
+"""Record the communication calls and compute times of real ranks.
 
-Every collective and message of ``torch.distributed``, from Python and C++, is an operator of c10d. The replaced kernel
-records the call and forwards it, so groups, backends and results stay the same.
+Python and C++ code run each collective, send and receive of ``torch.distributed`` as an operator of c10d. The recorder
+registers a kernel for each operator, which records the call and runs the original kernel. Results do not change.
 """

@@ -26,7 +26,7 @@ UNWAITED = "calls that the program never waits for do not delay it"
 
 
 class NotedCall(NamedTuple):
-    """A call in a rank's log. ``what`` is a collective, "send" or "recv"; ``peer`` is a global rank."""
+    """A communication call of one rank. ``what`` is the collective, "send" or "recv"; ``peer`` is a global rank."""
 
     what: str
     group: int
@@ -42,7 +42,7 @@ class NotedCall(NamedTuple):
 
 
 class NotedEntry(NamedTuple):
-    """An action in a rank's log: the seconds that the rank computed before it, and the seconds of the action itself."""
+    """The start of a call, or a wait for it. ``seconds`` is the computing before it, ``took`` its own duration."""
 
     did: int
     number: int
@@ -87,10 +87,10 @@ def read_logs(folder: Path, world_size: int, timeout: float) -> list[CallLog]:
 
 
 def join_logs(logs: Sequence[CallLog]) -> Recording:
-    """Return the recording of all ranks. Raise InputError if their calls disagree.
+    """Join the logs of all ranks into a recording. Raise InputError if the calls of the ranks do not match.
 
-    The k-th collectives of a group match on all its ranks. For each sender, receiver and tag, the k-th send matches the
-    k-th receive.
+    In each process group, the k-th collectives of all ranks belong together. For each sender, receiver and tag, the
+    k-th send belongs to the k-th receive.
     """
     first = logs[0]
     builder = RecordingBuilder(first.title, first.world_size, first.backend)
@@ -136,12 +136,15 @@ GRACE_S = 10.0  # for torchrun to end its ranks
 
 
 def parts_folder(output: Path) -> Path:
-    """Return the directory of the ranks' log files. Its name contains the port of this launch's store."""
+    """Return the directory of the ranks' log files. The port in its name keeps parallel launches apart."""
     return output.with_name(f".{output.name}.{os.environ.get('MASTER_PORT', '0')}.parts")
 
 
 def join_parts(folder: Path, output: Path, world_size: int, timeout: float) -> Recording:
-    """Write the ranks' recording, and delete the logs. Raise RunFailed if one is missing after ``timeout`` seconds."""
+    """Join the ranks' logs, write the recording, and delete the logs.
+
+    Raise RunFailed if the log of a rank is missing after ``timeout`` seconds.
+    """
     recording = join_logs(read_logs(folder, world_size, timeout))
     recording.write(output)
     shutil.rmtree(folder, ignore_errors=True)

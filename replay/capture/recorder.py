@@ -1,7 +1,7 @@
-"""Record the calls of this process by replacing the kernels of c10d's operators, and ``Work.wait``.
+"""Record the communication calls of this process by intercepting c10d's operators and ``Work.wait``.
 
-The module first defines the collective and the buffer size of each operator. Times are measured on the host until the
-first call with a GPU tensor, and from then on by events on this GPU's compute stream.
+Until the first call with a GPU tensor, times are measured with the host's clock. From then on, they are measured with
+CUDA events on the current stream of this GPU.
 """
 
 import linecache
@@ -31,7 +31,7 @@ Elements = Callable[[dict[str, Any], int], int]  # function of the named argumen
 
 
 class C10dOperator(NamedTuple):
-    """How to record a c10d operator: its verb, how to count its elements, and which argument has its dtype."""
+    """How to record a c10d operator: as which call, with how many elements, and with the dtype of which argument."""
 
     verb: str  # a collective, a send or a receive
     elements: Elements
@@ -52,7 +52,7 @@ def flatten(tensors: Any) -> Iterable[torch.Tensor]:
 
 
 def _numel(name: str, times_ranks: bool = False) -> Elements:
-    """Return a function that counts the elements of the argument ``name``, times the ranks if ``times_ranks``."""
+    """Return a function that counts the elements of the argument ``name``, or of all ranks if ``times_ranks``."""
 
     def count(named: dict[str, Any], ranks: int) -> int:
         numel = sum(tensor.numel() for tensor in flatten(named[name]))
@@ -91,10 +91,10 @@ OPERATORS = {
 
 
 def find_operator() -> str:
-    """Return the name of the reduction operator that was passed to the calling torch function, or "sum".
+    """Return the name of the reduction operator that a calling torch function received as an argument.
 
-    The kernel gets the operator as a C++ object that Python cannot read. DDP's Reducer, which no Python function calls,
-    sums the gradients that it has divided.
+    The default is "sum", which DistributedDataParallel uses. The kernel itself gets a C++ object that Python cannot
+    read.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -113,7 +113,7 @@ def names_of(operator: Any) -> list[str]:
 
 class HostTimer:
     def now(self) -> Any:
-        """Return the current time in the form that ``seconds`` accepts."""
+        """Return the current time, as the float or the CUDA event that ``seconds`` accepts."""
         return time.perf_counter()
 
     def seconds(self, moments: Sequence[tuple[Any, Any]]) -> list[float]:
@@ -121,7 +121,7 @@ class HostTimer:
 
 
 class StreamTimer(HostTimer):
-    """Measures seconds with events on a GPU's current stream. It also accepts times of the host's clock."""
+    """Measures seconds with CUDA events on a GPU's current stream. ``seconds`` also accepts times of the host."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -156,10 +156,7 @@ def _pass_on(overload: Any, keys: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 class CallRecorder:
-    """Records the calls of this process: ``install`` intercepts them, ``finish`` returns the log.
-
-    The recorded times exclude the recorder's own cost.
-    """
+    """Records the communication calls of this process. The recorded times do not include the recording itself."""
 
     def __init__(self, title: str, rank: int, world_size: int) -> None:
         self.log = CallLog(rank, world_size, title, "gloo")
@@ -177,7 +174,7 @@ class CallRecorder:
         self._wait = dist.Work.wait
 
     def install(self) -> None:
-        """Intercept calls and waits. Recording starts when the process initializes its process group."""
+        """Intercept calls and waits. The clock starts when the process initializes its process group."""
         for name, operator in OPERATORS.items():
             self._replace(name, operator)
         recorder, join = self, dist.init_process_group
@@ -200,7 +197,7 @@ class CallRecorder:
             self._last = self.clock.now()
 
     def _find_gpu(self, tensors: Any) -> torch.device | None:
-        """Return the GPU of ``tensors`` at the first call with a GPU tensor, to time later calls, otherwise None."""
+        """Return the GPU of ``tensors``; None if there is none, or if times are already measured on a GPU."""
         device = next((tensor.device for tensor in flatten(tensors) if tensor.is_cuda), None)
         if device is None or isinstance(self.clock, StreamTimer):
             return None
@@ -218,7 +215,7 @@ class CallRecorder:
         self._library.impl(name, noted, KEY, with_keyset=True)
 
     def _waiting_inside(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a torch function that waits for the calls that it makes, and record these waits."""
+        """Wrap a torch function that makes calls and waits for them in C++, so that the waits are recorded."""
 
         def noted(*arguments: Any, **named: Any) -> Any:
             first = len(self.log.calls)
@@ -270,7 +267,7 @@ class CallRecorder:
         return result
 
     def _timed(self, did: Did, number: int, call: Callable[[], Any], computed_at: Any = None) -> Any:
-        """Run ``call`` and record its times. ``computed_at`` is the end of the preceding computing. Default: now."""
+        """Run ``call`` and record its duration. Computing ended at ``computed_at``. Default: now."""
         begun = self.clock.now()
         result = call()
         ended = self.clock.now()
@@ -288,7 +285,7 @@ class CallRecorder:
         return result
 
     def _find_source(self, work: Any, number: int) -> None:
-        """Record the sender of a completed receive that accepted messages from any rank."""
+        """Store the sender of a completed receive from any source."""
         call = self.log.calls[number]
         if call.what == RECV and call.peer < 0:
             ranks = self.log.groups[call.group][1]
@@ -339,7 +336,7 @@ class CallRecorder:
         return self._groups[name]
 
     def _location(self) -> int:
-        """Return the number of the calling line (the first frame outside torch and Ringlab), or -1 without one."""
+        """Return the number of the first calling line outside torch and Ringlab, or -1 if there is none."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith((OURS, TORCH, "<")):
             frame = frame.f_back
@@ -353,7 +350,7 @@ class CallRecorder:
         return self._locations[key]
 
     def finish(self) -> CallLog:
-        """Return the log. The time since the last call becomes its tail, so call this at the end of the program."""
+        """Return the log. The time since the last call counts as computing, so call this at the program's end."""
         if self._last is None:
             return self.log
         end = self.clock.now()
