@@ -10,7 +10,7 @@ from replay.recording import Recording, read_recording
 
 
 def read_any_recording(path: Path | str) -> Recording:
-    """Read a recording from a Ringlab file, Chakra traces (given one rank's file) or torch.profiler traces.
+    """Read a recording. ``path`` is a Ringlab recording, the Chakra trace of any rank, or torch.profiler traces.
 
     Raise InputError if a file is missing or invalid.
     """

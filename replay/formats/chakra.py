@@ -1,11 +1,11 @@
-"""Read Chakra's execution traces (MLCommons): one file ``NAME.RANK.et`` per rank, a graph of nodes.
+"""Read Chakra's execution traces (MLCommons). Each rank has a file ``NAME.RANK.et`` with a graph of nodes.
 
-This module reads the parts of the schema (``et_def.proto``, version 0.0.4) that determine computing and communication:
-compute nodes with their duration, collectives, sends, receives, and dependencies. A rank computes one node at a time,
-in order of IDs as far as dependencies allow, and its calls run in parallel. A send is done when it is issued. A
-collective whose process group does not list its ranks (``pg_ranks``) includes all ranks.
+This module reads compute nodes with their durations, collectives, sends, receives and dependencies, as defined by
+``et_def.proto``, version 0.0.4. A rank runs its compute nodes one after another. The order is that of the IDs, except
+that each node follows its dependencies. Communication runs in parallel, and a send is complete when it is issued. A
+collective without ``pg_ranks`` includes all ranks.
 
-The wire format is protobuf's: protobuf.dev/programming-guides/encoding. Truncated and overlong messages are rejected.
+The encoding is protobuf's: protobuf.dev/programming-guides/encoding. Truncated and overlong messages are rejected.
 """
 
 import re
@@ -135,9 +135,9 @@ def _read_attribute(message: bytes, node: ChakraNode) -> None:
 
 
 def chakra_files(path: Path) -> tuple[str, list[Path]]:
-    """Return a trace's name and the files of all ranks, given one rank's file.
+    """Return the name of a trace and the files of all its ranks, given the file of any rank.
 
-    Raise InputError if the name is not NAME.RANK.et, or the ranks of the files are not 0, 1, 2 and so on.
+    Raise InputError if the file is not named NAME.RANK.et, or the file of a rank is missing.
     """
     matched = FILE.fullmatch(path.name)
     if matched is None:
@@ -154,7 +154,7 @@ def chakra_files(path: Path) -> tuple[str, list[Path]]:
 
 
 def read_chakra(path: Path) -> Recording:
-    """Read the recording of all ranks, given the trace file of one rank.
+    """Read the recording of all ranks, given the trace file of any rank.
 
     Raises InputError if the file of a rank is missing or invalid.
     """
@@ -172,7 +172,7 @@ def read_chakra(path: Path) -> Recording:
 
 
 class _Rank:
-    """Logs a rank's nodes in order of their numbers, except that each node follows its dependencies."""
+    """Adds the nodes of one rank to a recording, by ID, but each node after its dependencies."""
 
     def __init__(self, builder: RecordingBuilder, rank: int, nodes: Sequence[ChakraNode]) -> None:
         self.builder, self.rank = builder, rank
@@ -182,7 +182,7 @@ class _Rank:
         self.calls: dict[int, int] = {}  # call numbers of the nodes that communicate
 
     def play(self) -> None:
-        """Log posts, waits and computing. Raise ValueError if dependencies are unknown or form a cycle."""
+        """Add all nodes. Raise ValueError if a dependency does not exist, or dependencies form a cycle."""
         graph: nx.DiGraph[int] = nx.DiGraph()
         graph.add_nodes_from(self.nodes)
         for number, node in self.nodes.items():
@@ -200,7 +200,7 @@ class _Rank:
         self.builder.compute(self.rank, seconds)
 
     def _do(self, node: ChakraNode, seconds: float) -> float:
-        """Log a node after ``seconds`` of computing. Return the seconds of computing that are not logged yet."""
+        """Add a node to the log after ``seconds`` of computing. Return the computing that is not in the log yet."""
         for dependency in sorted(node.after):
             if dependency in self.calls and self.nodes[dependency].kind != SEND:
                 self.builder.wait(self.rank, self.calls[dependency], seconds)

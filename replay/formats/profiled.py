@@ -1,9 +1,9 @@
 """Read torch.profiler traces (Kineto) of a real NCCL run as a recording.
 
 The kernel of a collective states its name, bytes and group size. A rank computes while any other kernel runs on its
-GPU. It posts a collective when the collective's kernel begins, and waits before the first compute kernel that begins
-after that kernel has ended. Traces do not show whether this compute kernel needed the result, so a replay overlaps only
-what overlapped in the run.
+GPU. It starts a collective when the collective's kernel begins. The trace does not show which later kernel needs the
+result, so the rank waits before the first compute kernel that begins after the collective has ended. A replay therefore
+overlaps only what overlapped in the run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ VERBS = {
 
 
 def verb_of(name: str) -> str | None:
-    """Return the collective that a kernel's name begins with, or None."""
+    """Return the collective with which a kernel's name begins; None if there is none."""
     plain = name.lower().removeprefix("nccl:").strip("_")
     known = {**VERBS, **{verb: verb for verb in SPECS}}
     for text, verb in sorted(known.items(), reverse=True):  # reduce_scatter before reduce
@@ -89,7 +89,7 @@ def _add(builder: RecordingBuilder, profile: Profile) -> int:
 
 
 def _stretches(kernels: Sequence[Slice], cuts: Sequence[int]) -> Iterator[_Event]:
-    """Yield the intervals in which kernels run, split where collectives begin; parallel kernels count once."""
+    """Yield the intervals in which at least one kernel runs, split at the times ``cuts`` when collectives begin."""
     until, at = 0, 0
     for kernel in sorted(kernels, key=lambda kernel: kernel.begin):
         begin, starts = max(kernel.begin, until), kernel.begin >= until
@@ -103,7 +103,7 @@ def _stretches(kernels: Sequence[Slice], cuts: Sequence[int]) -> Iterator[_Event
 
 
 def _call(builder: RecordingBuilder, rank: int, event: Slice, number: int) -> int | None:
-    """Add a collective and return its call number, or None if it is unknown or does not include all ranks."""
+    """Add a collective and return its call number. Return None if it is unknown or does not include all ranks."""
     assert event.sent is not None
     verb = verb_of(event.sent.collective)
     if verb is None or event.sent.ranks != builder.world_size:
