@@ -1,9 +1,9 @@
 """The recording of a run: the calls and computing of each rank in order, without communication times.
 
 A *call* is a send, a receive, or one rank's part of a collective. Each *stream* of a rank (its host, or a stream of its
-GPU) has a log. A log entry says that the stream posted a call, waited for a call, or marked a span, and how long the
-stream computed before. One run of a program, virtual or real, can therefore be replayed on any cluster with any
-algorithm. On disk, a recording is JSON with a schema version; long columns are packed as in a Trace.
+GPU) has a log. A log entry says that the stream started a call, waited for a call, or began or ended a named span. It
+also has the time that the stream computed before. A recording can be replayed on any cluster, with any algorithm. The
+file is JSON with a schema version.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class Did(IntEnum):
 
 
 class RecordedCall(NamedTuple):
-    """A send, a receive, or one rank's part of a collective. Numbers are indices into tables of the Recording.
+    """A send, a receive, or one rank's part of a collective.
 
     All parts of a collective have the same ``key``; a send and its receive also share a key. For a collective,
     ``elements`` counts the buffer's elements as in a CollectiveCall, ``group`` is its process group, and ``root`` is a
@@ -65,7 +65,7 @@ class RecordedCall(NamedTuple):
 
 
 class LogEntry(NamedTuple):
-    """An action of a stream, and the seconds of computing between the stream's previous entry and this one."""
+    """A log entry of a stream, and the seconds that the stream computed since its previous entry."""
 
     stream: int
     did: int  # a Did
@@ -170,14 +170,14 @@ class Recording:
         return f"<Recording of {self.title}: {self.world_size} ranks, {len(self.calls)} calls, where: {self.where}>"
 
     def computed(self) -> Floats:
-        """Return the seconds that each rank computed, in all its streams; shape [world_size]."""
+        """Return the seconds that each rank computed, summed over its streams; shape [world_size]."""
         rank = np.array([stream.rank for stream in self.streams], np.int64)
         tails = np.bincount(rank, [stream.tail for stream in self.streams], self.world_size)
         inner = np.bincount(rank[self.entries.stream], self.entries.seconds, self.world_size)
         return np.asarray(tails + inner, np.float64)
 
     def took(self) -> Floats:
-        """Return the seconds that each rank computed and spent in calls; shape [world_size].
+        """Return the seconds that each rank computed or was inside calls, summed over its streams; shape [world_size].
 
         A virtual run records no time in calls, so the result contains only computing.
         """
@@ -204,11 +204,11 @@ class Recording:
         return {"schema_version": self.SCHEMA_VERSION, **fields_}
 
     def write(self, path: Path | str) -> None:
-        """Write the recording to ``path`` as JSON, atomically; ``read_recording`` reads it."""
+        """Write the recording to ``path`` as JSON, atomically. Read it with ``read_recording``."""
         write_content(path, self.to_dict())
 
     def check(self, name: str = "recording") -> None:
-        """Raise InputError if no run can produce this recording. The message begins with ``name``."""
+        """Raise InputError if the recording is inconsistent. The message begins with ``name``."""
         for problem in _problems(self):
             raise InputError(f"{name}: {problem}")
 
@@ -285,7 +285,7 @@ def _number_problems(recording: Recording) -> Iterator[str]:
 
 
 def _call_problems(recording: Recording) -> Iterator[str]:
-    """Yield an error if the two calls of a message name different ranks, or both send, or both receive."""
+    """Yield an error if the two calls of a message name different ranks, or are two sends or two receives."""
     calls = recording.calls
     messages = np.flatnonzero(calls.kind != CallKind.COLLECTIVE)
     key, kind = calls.key[messages], calls.kind[messages]
@@ -300,7 +300,7 @@ def _call_problems(recording: Recording) -> Iterator[str]:
 
 
 def _log_problems(recording: Recording) -> Iterator[str]:
-    """Yield errors in logs: wrong order, and calls posted twice, by another rank, or after they are awaited."""
+    """Yield errors in the logs, such as a call that is posted twice or by another rank."""
     entries, calls = recording.entries, recording.calls
     if (np.diff(entries.stream) < 0).any():
         yield "entries must be ordered by stream"
@@ -326,7 +326,7 @@ def _log_problems(recording: Recording) -> Iterator[str]:
 
 
 def _collective_problems(recording: Recording) -> Iterator[str]:
-    """Yield errors in collectives: ranks that disagree, call twice or are outside the group, and invalid roots."""
+    """Yield errors in collectives, such as ranks that pass different roots."""
     calls = recording.calls
     collective = np.flatnonzero(calls.kind == CallKind.COLLECTIVE)
     by_key = collective[np.lexsort((calls.rank[collective], calls.key[collective]))]

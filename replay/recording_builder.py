@@ -37,8 +37,7 @@ class Numbers(dict[Name, int]):
 class RecordedCollective(NamedTuple):
     """The properties of a collective that all ranks of its group share.
 
-    ``elements`` counts the whole buffer, as in a CollectiveCall: the result of an all_gather, the input of a
-    reduce_scatter.
+    ``elements`` counts the larger buffer: the output of an all_gather, the input of a reduce_scatter.
     """
 
     verb: str  # "all_reduce"
@@ -52,10 +51,10 @@ class RecordedCollective(NamedTuple):
 
 
 class RecordingBuilder:
-    """Collects calls and log entries; ``recording`` returns them as a Recording.
+    """Builds a Recording: add calls, then log when each stream starts a call and waits for it.
 
-    All parts of a collective share a key, which can be any hashable value. A send and its receive also share a key. A
-    rank's host stream has the number of the rank; ``stream`` adds other streams.
+    All parts of a collective share a key, which can be any hashable value. A send and its receive also share a key. The
+    host stream of a rank has the same number as the rank.
 
     >>> builder = RecordingBuilder("exchange.py", world_size=2)
     >>> there = builder.send(0, 1, 64, key="hello")
@@ -81,7 +80,7 @@ class RecordingBuilder:
         self._times = Counter[Hashable]()
 
     def stream(self, rank: int, name: str) -> int:
-        """Return the number of a new stream of a rank, such as a compute stream of its device."""
+        """Add a stream to a rank, such as a compute stream of its GPU, and return the stream's number."""
         self._streams.append(ExecutionStream(rank, name))
         self._logs.append([])
         return len(self._streams) - 1
@@ -137,12 +136,12 @@ class RecordingBuilder:
     recv = partialmethod(_message, CallKind.RECV)
 
     def meet(self, sender: int, receiver: int) -> None:
-        """Match two calls by number. The receive gets the send's key and tag, and the sending rank as its peer."""
+        """Match a receive to a send, given their call numbers. The receive gets the send's key, rank and tag."""
         sent = self._calls[sender]
         self._calls[receiver] = self._calls[receiver]._replace(key=sent.key, peer=sent.rank, tag=sent.tag)
 
     def in_order(self, caller: Hashable, *name: Hashable) -> Hashable:
-        """Return a key for the caller's next call named ``name``. All callers' k-th calls with one name share a key."""
+        """Return a key for the caller's next call ``name``. The k-th calls of all callers share a key."""
         self._times[caller, name] += 1
         return name, self._times[caller, name]
 
@@ -153,7 +152,7 @@ class RecordingBuilder:
     def post(self, stream: int, call: int, seconds: float = 0.0, took: float = 0.0) -> None:
         """Log that a stream starts a call, after computing for ``seconds`` since its previous entry.
 
-        ``took`` is the measured time to start the call, in seconds.
+        ``took`` is the time in seconds that starting the call took in a real run.
         """
         self._logs[stream].append((Did.POST, call, seconds, took))
 
@@ -175,7 +174,7 @@ class RecordingBuilder:
         self._logs[stream].append((Did.END, self._marks[Mark(name, step)], seconds, 0.0))
 
     def signal(self, stream: int, signal: Hashable, seconds: float = 0.0) -> None:
-        """Log a signal that other streams can await, like a CUDA event. Each signal is sent once."""
+        """Log that a stream sends a signal, like a CUDA event. A signal can be sent only once."""
         self._logs[stream].append((Did.SIGNAL, self._signals[signal], seconds, 0.0))
 
     def await_signal(self, stream: int, signal: Hashable, seconds: float = 0.0) -> None:
@@ -188,7 +187,7 @@ class RecordingBuilder:
         self._streams[stream] = state._replace(tail=state.tail + seconds)
 
     def recording(self) -> Recording:
-        """Return the recording so far. Raise InputError if no run can produce it."""
+        """Return the recording so far. Raise InputError if it is inconsistent."""
         lengths = [len(log) for log in self._logs]
         table = [entry for log in self._logs for entry in log]
         did, number, seconds, took = zip(*table, strict=True) if table else ([], [], [], [])
