@@ -1,8 +1,8 @@
-"""Prepare the calls of a recording for a replay: add missing parts, and determine the shape of each collective.
+"""Prepare the calls of a recording for a replay: complete the collectives, and group them by their properties.
 
-Logs are split into segments: the calls that a stream posts and then waits for at one instant. Only the first entry of a
-segment has computing before it, and posts come before waits. A *blocking* call is posted and awaited in one segment,
-and awaited nowhere else.
+Logs are split into segments. A segment contains the calls that a stream posts and then waits for without computing in
+between, or a single entry of another type. A *blocking* call is posted and awaited in the same segment, and nowhere
+else.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ NEVER = -1  # the segment of a call that is not posted, or not awaited
 
 @dataclass(frozen=True)
 class Segments:
-    """The segments of all streams, ordered by stream, and the segments that post and await calls."""
+    """The segments of all streams as arrays, and the segments in which each call is posted and awaited."""
 
     first: Ints  # [segments]: first entry
     stream: Ints  # [segments]
@@ -71,7 +71,7 @@ def find_segments(recording: Recording) -> Segments:
 
 @dataclass(frozen=True)
 class ReplayedCalls:
-    """All calls by number: first the recording's calls, then the missing parts of collectives.
+    """All calls as arrays: the recorded calls, then a call for each rank that a recorded collective lacks.
 
     Collectives are numbered in the order of their keys.
     """
@@ -93,7 +93,7 @@ class ReplayedCalls:
 
 
 def find_calls(recording: Recording, segments: Segments) -> ReplayedCalls:
-    """Return the calls of a recording, and add the parts of collectives that the recording does not contain."""
+    """Return the recorded calls, and add a call for each rank of a group that never reaches a collective."""
     calls = recording.calls
     is_collective = calls.kind == CallKind.COLLECTIVE
     collectives = np.flatnonzero(is_collective)
@@ -133,7 +133,7 @@ def find_calls(recording: Recording, segments: Segments) -> ReplayedCalls:
 
 
 def _members(recording: Recording, group: Ints, rank: Ints) -> Ints:
-    """Return group ranks [calls]: entry i is the group rank of the global rank ``rank[i]`` in group ``group[i]``."""
+    """Return the group rank of each global rank ``rank[i]`` in the group with index ``group[i]``."""
     width = recording.world_size
     codes = np.array([at * width + rank for at, each in enumerate(recording.groups) for rank in each.ranks], np.int64)
     members = np.array([member for each in recording.groups for member in range(len(each.ranks))], np.int64)
@@ -142,7 +142,10 @@ def _members(recording: Recording, group: Ints, rank: Ints) -> Ints:
 
 
 def _shapes(recording: Recording, collectives: Ints, collective: Ints, first: Ints) -> tuple[tuple[Shape, ...], Ints]:
-    """Return the distinct shapes, with the largest ``elements`` of any rank, and each collective's index into them."""
+    """Return the distinct shapes of all collectives, and the index of each collective's shape.
+
+    The ranks of a collective may pass different numbers of elements. Its shape has the largest.
+    """
     calls, lead = recording.calls, collectives[first]
     elements = np.zeros(len(first), np.int64)
     np.maximum.at(elements, collective, calls.elements[collectives])
@@ -157,7 +160,7 @@ def _shapes(recording: Recording, collectives: Ints, collective: Ints, first: In
 
 
 def _messages(recording: Recording) -> tuple[Ints, Ints]:
-    """Return the send and the receive call of each message, ordered by key."""
+    """Return the call number of each message's send and of its receive. Messages are ordered by key."""
     calls = recording.calls
     halves = np.flatnonzero(calls.kind != CallKind.COLLECTIVE)
     _, message = np.unique(calls.key[halves], return_inverse=True)

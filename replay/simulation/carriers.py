@@ -1,4 +1,4 @@
-"""Simulate the calls of a recording on a cluster: over its network, in this machine's memory, or with NCCL's model.
+"""Compute how long the calls of a recording take: over a network, between processes on this machine, or with NCCL.
 
 A *call class* contains all collectives with the same template or duration, so one simulation input describes them.
 """
@@ -35,9 +35,9 @@ IDLE = 5e-5  # seconds of computing after which a rank's event loop sleeps
 
 @dataclass
 class NetworkCarrier:
-    """Simulates messages that share the links of a network.
+    """Simulates messages over the links of a network, whose bandwidth they share.
 
-    ``algorithms`` maps collectives to algorithms (a name or an Algorithm) that replace the defaults.
+    ``algorithms`` maps collectives to the algorithms, or their names, that replace the defaults.
     """
 
     collectives_cross: ClassVar[bool] = True  # whether collectives' messages cross links or have fixed times
@@ -62,7 +62,7 @@ class NetworkCarrier:
             self.notes["TCP's windows and buffers are not simulated: messages share the links of their routes"] = None
 
     def algorithm(self, shape: Shape, ranks: tuple[int, ...]) -> Algorithm:
-        """Return the chosen algorithm of a collective, or the default if the choice does not support its ranks."""
+        """Return the chosen algorithm of a collective. If it does not support the ranks, return the default."""
         name = self.algorithms.get(shape.verb, self.default(shape.verb))
         key = shape, ranks if name == AUTO else ()
         if key not in self._chosen:
@@ -90,7 +90,10 @@ class NetworkCarrier:
         return algorithm
 
     def seconds_inside(self, shape: Shape, ranks: tuple[int, ...]) -> float | None:
-        """Return the seconds from the entry of the last rank to the end; None if the messages are simulated."""
+        """Return the seconds from the time when all ranks have entered to the end of the collective.
+
+        None means that the collective's messages are simulated instead.
+        """
         return None
 
     def template(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
@@ -108,13 +111,13 @@ class NetworkCarrier:
 
 
 class MeasuredCarrier(NetworkCarrier):
-    """Simulates processes on this machine. A message takes the calibrated time of its message class."""
+    """Simulates processes on this machine. Messages take the times that a calibration measured."""
 
     collectives_cross = messages_cross = False
 
     @cached_property
     def message_costs(self) -> Calibration:
-        """The calibration that the caller passed, or the cached one if the caller passed None.
+        """The given calibration, or this machine's cached calibration if none was given.
 
         Raise InputError if the calibration is missing, or has no message times although there are several ranks.
         """
@@ -125,7 +128,7 @@ class MeasuredCarrier(NetworkCarrier):
 
     @property
     def shares_cores(self) -> bool:  # type: ignore[override]
-        """Whether the ranks use all cores, so that messages slow down the computing of ranks."""
+        """Whether there are at least as many ranks as cores, so that messages slow down the computing of ranks."""
         return self.cluster.world_size >= int(self.message_costs.environment.get("cores", 1))
 
     def template(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
@@ -161,7 +164,7 @@ def fitted(shape: Shape, algorithm: Algorithm) -> Shape:
 
 
 class CallClass(NamedTuple):
-    """Collectives that copy one ``template``. Without a template, all of them take ``seconds`` on as many ranks."""
+    """Collectives with the same ``template``. If it is None, each takes ``seconds`` after its last rank has entered."""
 
     template: Template | None
     seconds: float  # inside the backend, after the last rank enters
@@ -170,7 +173,7 @@ class CallClass(NamedTuple):
 
 
 def find_classes(calls: ReplayedCalls, carrier: NetworkCarrier) -> list[CallClass]:
-    """Return the classes of all collectives. Raise InputError for a collective that the carrier does not support."""
+    """Group all collectives into call classes. Raise InputError if the carrier does not support a collective."""
     pairs = np.stack([calls.shape, calls.group], axis=1)
     distinct, which = np.unique(pairs, axis=0, return_inverse=True)
     kinds: dict[object, tuple[Template | None, float, list[int]]] = {}

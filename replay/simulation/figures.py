@@ -1,4 +1,4 @@
-"""Summarize a replayed run: waits, ranks that never finish, bytes of calls, and times of marked spans."""
+"""Summarize a replayed run: waits, ranks that never finish, bytes of calls, and times of named spans."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -35,7 +35,7 @@ class CallFigures(NamedTuple):
 
 
 class MarkFigures(NamedTuple):
-    """The times of all marked spans with one name, on all ranks."""
+    """The number, mean and maximum duration of all spans with one name, such as training steps."""
 
     name: str
     number: int
@@ -44,7 +44,7 @@ class MarkFigures(NamedTuple):
 
 
 def segment_seconds(run: ReplayedRun) -> Floats:
-    """Return the time of each segment after its computing, in seconds; nan if the segment did not end."""
+    """Return how long each segment takes, without the computing before it, in seconds; nan if it does not end."""
     segments, stage = run.segments, run.layout.segment_stage
     begin = stage - (run.recording.entries.seconds[segments.first] > 0)
     last = run.layout.last_stage[segments.stream] - 1
@@ -63,7 +63,7 @@ def _names(recording: Recording, calls: np.ndarray) -> list[str]:
 
 
 def waiting_lines(run: ReplayedRun) -> list[WaitingLine]:
-    """Return the lines at which ranks wait, longest wait first. A segment's time counts for the last call it awaits."""
+    """Return the lines at which ranks wait, longest wait first. A wait for several calls counts for the last call."""
     segments, recording = run.segments, run.recording
     last = np.unique(segments.wait_segment[::-1], return_index=True)[1]
     at = len(segments.wait_segment) - 1 - last
@@ -116,7 +116,7 @@ def call_figures(run: ReplayedRun) -> list[CallFigures]:
 
 
 def mark_figures(run: ReplayedRun) -> list[MarkFigures]:
-    """Return the number, mean and maximum duration of the marked spans with each name."""
+    """Return the number, mean and maximum duration of the spans with each name."""
     segments, recording = run.segments, run.recording
     times = run.started[run.layout.segment_stage]
     opened: dict[tuple[int, int], list[float]] = {}
@@ -134,7 +134,7 @@ def mark_figures(run: ReplayedRun) -> list[MarkFigures]:
 
 
 def find_unfinished(run: ReplayedRun) -> list[Unfinished]:
-    """Return the sends and receives that the ranks of a hanging run wait for, ordered by time."""
+    """Return the sends, receives and collectives at which a hanging run stops, ordered by time."""
     if run.is_complete:
         return []
     made, unfinished = run.messages, list[Unfinished]()
@@ -160,7 +160,7 @@ def find_unfinished(run: ReplayedRun) -> list[Unfinished]:
 
 
 def _waiting_inside(run: ReplayedRun) -> Iterator[Unfinished]:
-    """Yield the ranks that wait inside a backend's collective for a rank that has not reached the collective."""
+    """Yield the ranks that wait in a collective without simulated messages, and the first rank that they wait for."""
     for call_class, bases in zip(run.classes, run.layout.bases, strict=True):
         if call_class.template is not None:
             continue
@@ -175,7 +175,7 @@ def _waiting_inside(run: ReplayedRun) -> Iterator[Unfinished]:
 
 
 def describe_stuck(run: ReplayedRun) -> list[str]:
-    """Describe each call that a hanging run waits for, in one sentence: the ranks, the call and the reason."""
+    """Return a sentence for each call in which ranks hang, with the reason, and one for failed ranks."""
     blocked: dict[tuple[str, str], list[int]] = {}
     for stream in np.flatnonzero(~np.isfinite(run.finished_streams)).tolist():
         rank = run.recording.streams[stream].rank
@@ -235,6 +235,5 @@ def _has_begun(run: ReplayedRun, call: int) -> bool:
 
 
 def _where(recording: Recording, ranks: list[int]) -> str:
-    """Return the last call of the first of ``ranks`` as text in parentheses."""
     calls = np.flatnonzero(recording.calls.rank == ranks[0])
     return f" (its last call: {recording.describe(int(calls[-1]))})" if len(calls) else " (it makes no call)"

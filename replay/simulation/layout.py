@@ -1,9 +1,9 @@
 """Lay out a replay as stages of the kernel's agents: first the streams, then the calls that run in parallel.
 
-An agent runs its stages one after the other. Each stream is an agent. Its segments have two stages: computing, and an
-action that posts and awaits messages or runs the steps of a collective. Every other call has its own agents, one per
-channel: a stage that begins the call, its steps, its send or its receive, and a stage that ends it. *Signals* are
-messages that take no time; they begin and end calls and synchronize streams.
+An agent runs its stages one after the other. Each stream is an agent. Each of its segments has a stage that computes,
+and a stage that posts and awaits messages, or several that run the steps of a collective. A call that runs in parallel
+with its stream has an agent for each channel, which begins the call, runs its steps and ends it. A *signal* is a
+message that takes no time. It begins or ends a call, or synchronizes streams.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Tasks(NamedTuple):
 
 
 class Stages:
-    """Collects agents, whose stages are numbered consecutively, and the signals and compute tasks of these stages."""
+    """Collects the stages of all agents, numbered consecutively, with the signals and compute tasks of these stages."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -44,7 +44,7 @@ class Stages:
         self._work: list[Tasks] = []
 
     def add(self, ranks: Ints, lengths: Ints | int) -> Ints:
-        """Add one agent with ``lengths`` stages for each rank in ``ranks``. Return the first stage of each agent."""
+        """Add an agent for each rank in ``ranks``, with ``lengths`` stages. Return each agent's first stage."""
         each = np.broadcast_to(np.asarray(lengths, np.int64), (len(ranks),))
         first: Ints = self.number + np.cumsum(each) - each
         self._ranks.append(ranks)
@@ -53,11 +53,11 @@ class Stages:
         return first
 
     def signal(self, source: Ints, sink: Ints) -> None:
-        """Let each sink stage continue once its source stage has begun. A source waits until its sink has begun."""
+        """Add a signal from each source stage to a sink stage. Neither stage continues before the other has begun."""
         self._signals.append((source, sink))
 
     def compute(self, work: Tasks) -> None:
-        """Let stages compute once their messages have arrived. Tasks of zero seconds are omitted."""
+        """Add compute tasks, which begin when the messages of their stages have arrived. Zero seconds are omitted."""
         takes = work.seconds > 0
         self._work.append(Tasks._make(np.broadcast_to(column, takes.shape)[takes] for column in work))
 
@@ -83,7 +83,7 @@ Pairs = list[tuple[Ints, Ints]]
 
 @dataclass(frozen=True)
 class ReplayLayout:
-    """The stages of a replay, and the stage numbers of each segment, stream, message and collective."""
+    """The stages of a replay, with the stage numbers of each segment, stream and call."""
 
     stages: Stages
     segment_stage: Ints  # [segments]: the action, the first step of a collective, or the stage after a mark
@@ -96,7 +96,7 @@ class ReplayLayout:
 def lay_out(
     recording: Recording, segments: Segments, calls: ReplayedCalls, classes: list[CallClass], line: Ints
 ) -> ReplayLayout:
-    """Return the layout of a recording. ``line`` [calls] numbers communicators, whose calls run in order; 0: none."""
+    """Return the layout of a recording. ``line`` has the communicator of each call; 0 if its calls may overlap."""
     making = _Making(recording, segments, calls, line)
     making.choose_inline(classes)
     making.lay_streams()
@@ -124,7 +124,7 @@ class _Making:
         self.ends: Pairs = []
 
     def choose_inline(self, classes: list[CallClass]) -> None:
-        """Run single-channel collectives as stages of their streams, and store the number of stages of each."""
+        """Run collectives with one channel as stages of their streams, and store the number of stages of each."""
         for call_class in classes:
             calls = call_class.parts.reshape(-1)
             if call_class.template is None or call_class.template.channels > 1:
@@ -134,7 +134,7 @@ class _Making:
             self.length[calls] = np.tile(lengths, len(call_class.collectives))
 
     def lay_streams(self) -> None:
-        """Add the stages of all streams. The last stage of a stream is the computing after its last entry."""
+        """Add the stages of all streams. The last stage of a stream is its computing after the last log entry."""
         segments, entries = self.segments, self.recording.entries
         seconds, streams = entries.seconds[segments.first], len(self.recording.streams)
         body = (~np.isin(segments.did, (Did.BEGIN, Did.END))).astype(np.int64)
@@ -162,7 +162,7 @@ class _Making:
         self.stages.compute(Tasks(stage, seconds, self.rank_of_stream[stream], stream, np.array(PROGRAM), *place))
 
     def lay_halves(self) -> None:
-        """Add sends and receives. A ``merged`` call is one stage of its stream; others have their own stages."""
+        """Add sends and receives. A call in ``merged`` is a stage of its stream, every other call has its own agent."""
         merged = np.flatnonzero(self.merged)
         self.half[merged] = self.segment_stage[self.calls.posted[merged]]
         beside = np.flatnonzero(~self.merged & ~self.calls.is_collective)
@@ -172,7 +172,7 @@ class _Making:
         self.ends.append((first + 2, beside))
 
     def lay_class(self, call_class: CallClass) -> Ints:
-        """Add the collectives of a call class. Return the first step of each call in each channel."""
+        """Add the collectives of a call class. Return the first step of each call and channel."""
         calls = call_class.parts.reshape(-1)
         if call_class.template is None:
             return self._lay_inside(call_class, calls)
@@ -203,7 +203,7 @@ class _Making:
         return bases
 
     def _divide(self, template: Template, calls: Ints, stage: Ints) -> None:
-        """Let each rank compute the division that turns its sum into a mean."""
+        """Add the time of each rank to divide the sum if the operator is a mean."""
         seconds = template.division[self.calls.member[calls]]
         step = np.full(len(calls), template.step.max(initial=-1) + 1)
         number = self.calls.key[self.calls.collective[calls]]
@@ -224,7 +224,7 @@ class _Making:
         self.stages.compute(Tasks(stage.reshape(-1), *flat))
 
     def _lay_inside(self, call_class: CallClass, calls: Ints) -> Ints:
-        """Add collectives inside a backend: all ranks leave ``call_class.seconds`` after the last rank has entered."""
+        """Add collectives without simulated messages: all ranks leave ``seconds`` after the last rank has entered."""
         first = self.stages.add(self.calls.rank[calls], 3)
         hub = self.stages.add(np.full(len(call_class.collectives), NO_RANK), 2)
         meet, ranks = first + 1, call_class.parts.shape[1]
@@ -237,7 +237,7 @@ class _Making:
         return meet[:, None]
 
     def join_calls(self) -> None:
-        """Let streams begin the calls that they post, and continue when the calls that they await have ended."""
+        """Add the signals that begin calls when a stream posts them, and that end the waits of streams."""
         begin, call = _joined(self.begins)
         posted = self.calls.posted[call]
         source = np.full(len(call), self.never)
@@ -252,7 +252,7 @@ class _Making:
         self.stages.signal(end[order][which], self.segment_stage[segment[at]])
 
     def join_lines(self) -> None:
-        """Run the calls of one communicator one after the other. Messages that are posted together begin together."""
+        """Make the calls of a communicator run in order. Messages that are posted together begin together."""
         lined = np.flatnonzero((self.line > 0) & (self.calls.posted >= 0))
         if not len(lined):
             return
@@ -277,7 +277,7 @@ class _Making:
         self.stages.signal(end[order][which], begin[later][at])
 
     def join_signals(self) -> None:
-        """Let streams that await a signal continue when the signal is sent. The sender does not block."""
+        """Connect the streams that await a signal to the stream that sends it. The sender does not block."""
         entries = self.recording.entries
         did, number = entries.did[self.segments.first], entries.number[self.segments.first]
         signals, awaited = np.flatnonzero(did == Did.SIGNAL), np.flatnonzero(did == Did.AWAIT)

@@ -1,7 +1,7 @@
-"""Simulate a recording's calls with NCCL's performance model.
+"""Compute how long the calls of a recording take with NCCL's performance model.
 
-A collective takes the time of the model after its last rank enters. Calls of one communicator run one after the other;
-calls of different communicators run in parallel, each at full bandwidth.
+A collective takes the predicted time after its last rank has entered. Calls of one communicator run one after the
+other. Calls of different communicators run in parallel, each at full bandwidth.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ NOT_SHARED = "parallel NCCL groups do not share bandwidth"
 
 
 class NcclCarrier(NetworkCarrier):
-    """Simulates GPUs under NCCL. Ringlab's algorithms are simulated as messages over the GPUs' links."""
+    """Simulates GPUs under NCCL. Collectives with one of Ringlab's algorithms are simulated message by message."""
 
     cluster: NcclCluster
     messages_cross, has_lines = False, True
@@ -50,7 +50,7 @@ class NcclCarrier(NetworkCarrier):
         return self._seconds(shape.verb, nbytes, ranks)
 
     def _seconds(self, collective: str, nbytes: int, ranks: tuple[int, ...]) -> float:
-        """Return NCCL's time for a collective among ``ranks`` in seconds; 0 for one rank, or without bytes."""
+        """Return NCCL's predicted time for a collective in seconds; 0 for a single rank or an empty buffer."""
         if len(set(ranks)) == 1 or nbytes < 1:
             return 0.0
         local = Counter(rank // self.cluster.system.gpus for rank in ranks)

@@ -18,7 +18,7 @@ from simcomm.model.faults import Faults
 
 
 class ReplayedMessages(NamedTuple):
-    """Messages as arrays. If a send or a receive is missing, its rank is the peer of the other call."""
+    """Messages as arrays. If a message has no send or no receive, the missing rank is the peer of the other call."""
 
     source: Ints  # the sending stage, or a stage that never begins
     sink: Ints
@@ -54,7 +54,7 @@ def find_messages(
 
 
 def _of_collectives(call_class: CallClass, bases: Ints, calls: ReplayedCalls, crosses: bool) -> ReplayedMessages:
-    """Return the messages of a call class, one collective after the other."""
+    """Return the messages of all collectives in a call class, one collective after the other."""
     template, number = call_class.template, len(call_class.collectives)
     assert template is not None
     messages, tables = template.messages, bases.reshape(number, template.ranks, template.channels)
@@ -79,7 +79,7 @@ def _of_collectives(call_class: CallClass, bases: Ints, calls: ReplayedCalls, cr
 def _of_programs(
     recording: Recording, segments: Segments, calls: ReplayedCalls, layout: ReplayLayout, carrier: NetworkCarrier
 ) -> ReplayedMessages:
-    """Return the messages of the recorded sends and receives (not of collectives), with step and chunk 0."""
+    """Return the messages of recorded sends and receives, without those of collectives."""
     send, recv, made = calls.send, calls.recv, recording.calls
     halves = np.where(send >= 0, send, recv)
     sends = send >= 0
@@ -113,7 +113,7 @@ def _of_programs(
 
 
 def _circumstances(recording: Recording, segments: Segments, calls: ReplayedCalls) -> tuple[Bools, Floats]:
-    """Return whether a rank of each message sends and receives at once, and the seconds computed before the message."""
+    """Return whether each message is part of an exchange, and the seconds that its ranks computed before."""
     both = np.zeros((2, len(segments) + 1), np.bool_)
     for row, half in zip(both, (calls.send, calls.recv), strict=True):
         row[calls.posted[half[half >= 0]]] = True
@@ -127,9 +127,9 @@ SIGNAL_BYTES = 1.0  # take no time on a route without links
 
 
 class ReplayPlan(NamedTuple):
-    """The kernel's input, ``plan`` and ``links``, with its tables. The plan's first ``signals`` messages are signals.
+    """The kernel's input, which is ``plan`` and ``links``, with the tables to read the kernel's result.
 
-    ``pairs`` and ``routes`` list the routes of the other messages, ``work`` the tasks of the stages that compute.
+    The first ``signals`` messages of the plan are signals.
     """
 
     plan: Plan
@@ -141,7 +141,7 @@ class ReplayPlan(NamedTuple):
 
 
 def make_plan(stages: Stages, messages: ReplayedMessages, carrier: NetworkCarrier, faults: Faults) -> ReplayPlan:
-    """Return the plan of a layout. Raise TooLarge if there are more messages than fit into memory."""
+    """Return the kernel's input for a layout. Raise TooLarge if the messages do not fit into memory."""
     source, sink = stages.signals()
     number = len(source) + len(messages.source)
     check_fits(number, Gigabyte.MESSAGES, f"a recording of {number:,} messages and signals takes too much memory")
@@ -175,7 +175,7 @@ def slowed(work: Tasks, faults: Faults) -> Tasks:
 
 
 def number_routes(messages: ReplayedMessages, which: Bools, world_size: int) -> tuple[Pairs, Ints]:
-    """Return the two ranks of each route, and each message's route number, which is 0 unless ``which`` selects it."""
+    """Return the rank pair of each route, and the route number of each message: 0 for messages outside ``which``."""
     code = messages.src * world_size + messages.dst
     distinct, pair = np.unique(code[which], return_inverse=True)
     route = np.zeros(len(code), np.int64)
@@ -190,7 +190,7 @@ def _with_free_route(routes: Routes) -> Routes:
 
 
 def _limited(routes: Routes, faults: Faults) -> Routes:
-    """Return the routes with finite rates if faults change links, because the kernel cannot share an infinite rate."""
+    """Return routes with finite rates if faults change links, because the kernel cannot share an infinite rate."""
     if not faults.changes_links:
         return routes
     alone, shared = (np.minimum(rate, UNLIMITED) for rate in (routes.alone, routes.shared))
@@ -198,7 +198,7 @@ def _limited(routes: Routes, faults: Faults) -> Routes:
 
 
 def _narrowed(cluster: Cluster, routes: Routes, faults: Faults) -> Routes:
-    """Return the routes with the remaining bandwidth of permanently degraded links."""
+    """Return routes with the reduced bandwidth of permanently degraded links."""
     if not faults.links or faults.changes_links:
         return routes
     shares = faults.link_shares()

@@ -1,9 +1,9 @@
 """Extend a recording of some ranks to all ranks: every other rank repeats the calls of a recorded rank.
 
-Training on many similar ranks therefore needs few recorded ranks: one for data and tensor parallelism, one per stage
-for a pipeline. A rank that repeats another rank uses its own counterpart of each group. Counterparts are groups that
-were created one after the other without a common member, like the groups of one mesh dimension. A message's peer keeps
-its distance from the rank.
+Training on many similar ranks therefore needs few recorded ranks: one for data and tensor parallelism, and one per
+stage for a pipeline. A repeating rank uses its own counterpart of each group. Groups are counterparts if they have the
+same size and were created in succession without a common member, such as the groups of one mesh dimension. The distance
+between the two ranks of a message stays the same.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ Ranks = tuple[int, ...]
 
 
 def find_models(only: Sequence[int], world_size: int) -> list[int]:
-    """Return for each rank the rank whose calls it repeats, which is the nearest rank in ``only`` that is not higher.
+    """Return for each rank the rank whose calls it repeats: the nearest rank in ``only`` that is not higher.
 
     >>> find_models([0, 2], 4)
     [0, 0, 2, 2]
@@ -42,11 +42,11 @@ WIDENED = ("all_reduce", "reduce", "broadcast", *GROWING)
 
 
 def widen(recording: Recording, world_size: int) -> Recording:
-    """Return a recording of more ranks, which repeat the recorded ranks cyclically.
+    """Extend a recording to ``world_size`` ranks, which repeat the recorded ranks cyclically.
 
-    This extends data-parallel training with the same number of samples per rank. Raise InputError unless ``world_size``
-    is a multiple of the recorded number of ranks. Also raise it if a group does not include all ranks, or if the size
-    of a call depends on the number of ranks.
+    This simulates data-parallel training with the same number of samples per rank. Raise InputError unless
+    ``world_size`` is a multiple of the recorded number of ranks. Also raise it if a group does not include all ranks,
+    or if the recording has calls other than all_reduce, reduce, broadcast, all_gather and barrier.
     """
     few = recording.world_size
     if world_size == few:
@@ -87,7 +87,7 @@ def repeat_ranks(recording: Recording, models: Sequence[int], made_groups: Seque
     """Return the recording of all ranks, in which rank r repeats the recorded rank ``models[r]``.
 
     ``made_groups`` lists the ranks of all groups in order of creation. Raise InputError if a repeated call's group has
-    no counterpart that contains the repeating rank.
+    no counterpart with the repeating rank.
     """
     groups = _Groups(recording, made_groups)
     calls, entries, streams = list[dict[str, Ints]](), list[dict[str, Any]](), list[ExecutionStream]()
@@ -137,7 +137,7 @@ class _Groups:
         self._alike = {ranks: family for family in _families(made) for ranks in family}
 
     def like(self, number: int, rank: int) -> int:
-        """Return the number of the group that is ``rank``'s counterpart of the recorded group ``number``."""
+        """Return the number of the group that ``rank`` uses in place of the recorded group ``number``."""
         group = self.recorded[number]
         family = [group.ranks, *self._alike.get(group.ranks, ())]
         ranks = next((ranks for ranks in family if rank in ranks), None)
@@ -151,7 +151,7 @@ class _Groups:
 
 
 def _families(made: Sequence[Ranks]) -> Iterator[list[Ranks]]:
-    """Yield families of counterparts: groups of one size that were created in succession without a common member.
+    """Yield lists of groups that replace each other: created in succession, of one size, without a common member.
 
     >>> [*_families([(0, 1), (2, 3), (0, 2), (1, 3)])]
     [[(0, 1), (2, 3)], [(0, 2), (1, 3)]]
@@ -166,7 +166,7 @@ def _families(made: Sequence[Ranks]) -> Iterator[list[Ranks]]:
 
 
 def _calls(recording: Recording, mine: Ints, rank: int, groups: _Groups) -> dict[str, Ints]:
-    """Return a recorded rank's calls, at the indices ``mine``, as calls of ``rank``, with its groups and peers."""
+    """Return the calls at the indices ``mine``, changed to the rank, groups and peers of ``rank``."""
     columns = {name: column[mine] for name, column in recording.calls.kept.items()}
     is_collective = columns["kind"] == CallKind.COLLECTIVE
     distance = rank - columns["rank"]
@@ -178,7 +178,7 @@ def _calls(recording: Recording, mine: Ints, rank: int, groups: _Groups) -> dict
 
 
 def _keys(calls: dict[str, Ints]) -> Ints:
-    """Return a key for each call, shared by the k-th calls in a group, and by the k-th send and receive of a pair."""
+    """Return a key for each call. The k-th calls of a group share a key, and so do a pair's k-th send and receive."""
     counts, keys = Counter[tuple[int, ...]](), dict[tuple[int, ...], int]()
     numbers = []
     names = ("kind", "rank", "peer", "tag", "group")

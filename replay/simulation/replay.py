@@ -30,7 +30,7 @@ World = Any  # the kernel's type; the kernel is slow to import
 
 @dataclass(frozen=True, eq=False)
 class ReplayedRun:
-    """The result of a replay: the kernel's times for a recording on a cluster."""
+    """The result of a replay: the times that the kernel computed for a recording on a cluster."""
 
     recording: Recording
     segments: Segments
@@ -65,7 +65,7 @@ class ReplayedRun:
 
     @cached_property
     def elapsed(self) -> float:
-        """Seconds until all ranks have finished and all messages have arrived. In a hang, until the last event."""
+        """Seconds until all ranks have finished and all messages have arrived; in a hang, until the last event."""
         ends = [self.message_end, self.finished_streams]
         if not self.is_complete:
             ends += [self.started, self.work_end]
@@ -78,7 +78,7 @@ class ReplayedRun:
 
     @property
     def message_begin(self) -> Floats:
-        """The time when each message's send and receive are both posted, in seconds; nan if this never happens."""
+        """The time in seconds at which each message's send and receive are both posted; nan if this never happens."""
         return np.asarray(self.world.begin[self.planned.signals :], np.float64)
 
     @property
@@ -100,7 +100,7 @@ class ReplayedRun:
 
     @cached_property
     def busy(self) -> Floats:
-        """Seconds that each rank computes in its first stream, including reductions; shape [world_size]."""
+        """Seconds that each rank computes on its host stream, including reductions; shape [world_size]."""
         work = self.planned.work
         agent = self.planned.plan.stages["agent"][work.stage]
         is_of_rank = (agent < self.recording.world_size) & np.isfinite(self.work_end)
@@ -110,7 +110,7 @@ class ReplayedRun:
 
 
 class Replayer:
-    """Replays a recording on several clusters. Parts that do not depend on the cluster are computed once."""
+    """Replays a recording on several clusters, and reuses the work that does not depend on the cluster."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -158,7 +158,7 @@ class Replayer:
         )
 
     def _lines(self, carrier: NetworkCarrier) -> Ints:
-        """Return each call's communicator number: as recorded, or one per group if the carrier orders its calls."""
+        """Return the number of the communicator in which each call runs in order; 0 if it may overlap other calls."""
         line = np.append(
             self.recording.calls.line, np.zeros(len(self.calls.rank) - len(self.recording.calls), np.int64)
         )

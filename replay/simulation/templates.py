@@ -1,4 +1,4 @@
-"""Make the template of a collective: stages and messages that a replay copies for each call."""
+"""Build a collective's template, whose stages and messages a replay copies for each call."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ class TemplateMessages(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Template:
-    """A collective to copy for each call: the stages of each rank and channel, and the messages between them."""
+    """A collective to copy for each call: the stages of each rank in each channel, and the messages between stages."""
 
     algorithm: str
     ranks: int
@@ -52,7 +52,7 @@ class Template:
 
 
 class Shape(NamedTuple):
-    """The properties that determine a collective's template. Which ranks take part has no effect."""
+    """The properties that determine a collective's template. They do not include which ranks take part."""
 
     verb: str
     ranks: int
@@ -113,7 +113,7 @@ def network_template(algorithm: Algorithm, shape: Shape, gamma: float) -> Templa
 def measured_template(algorithm: Algorithm, shape: Shape, calibration: Calibration) -> Template:
     """Return the template of a collective on this machine's processes, with calibrated message times.
 
-    Raises InputError as ``network_template`` does.
+    Raises InputError if the algorithm is undefined for this number of ranks.
     """
     template = network_template(algorithm, shape, 0.0)
     call = CollectiveCall(algorithm, shape.elements, op=shape.op, root=shape.root)
@@ -142,7 +142,7 @@ _ENDS: Sequence[str] = ("src", "dst", "channel", "step", "dst_step", "chunk")
 
 
 def _message_bytes(count: int, chunks: int, shape: Shape) -> int:
-    """Return the bytes of a message of ``count`` chunks, all as long as the longest chunk."""
+    """Return the bytes of a message of ``count`` chunks, each as long as the longest chunk."""
     return count * -(-shape.elements // chunks) * shape.itemsize
 
 

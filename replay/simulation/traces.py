@@ -1,4 +1,4 @@
-"""Make the Trace of a replayed run: its messages, its compute spans named by the recording's marks, and its links."""
+"""Build the Trace of a replayed run: its messages, its links, and its compute spans."""
 
 import numpy as np
 
@@ -47,7 +47,7 @@ def make_trace(run: ReplayedRun) -> Trace:
 
 
 def _messages_and_links(run: ReplayedRun) -> tuple[Messages, list[TracedLink]]:
-    """Return the messages that arrived, in the order of a Trace, and every link with the bytes that crossed it."""
+    """Return the messages that arrived, in the order of a Trace, and each link with the bytes that crossed it."""
     made, cluster = run.messages, run.cluster
     shown: Bools = made.crosses | (not run.carrier.messages_cross and not run.carrier.collectives_cross)
     pairs, route = number_routes(made, shown, cluster.world_size)
@@ -73,7 +73,7 @@ def _messages_and_links(run: ReplayedRun) -> tuple[Messages, list[TracedLink]]:
 
 
 def _spans(run: ReplayedRun) -> Spans:
-    """Return the compute spans, named by the innermost mark around them, or ``reduce`` inside a collective."""
+    """Return the compute spans. Each has the name of the recorded span around it, or ``reduce`` for a reduction."""
     work = run.planned.work
     end = run.work_end
     indices = np.flatnonzero(np.isfinite(end) & (work.rank != NO_RANK))
@@ -96,7 +96,7 @@ def _spans(run: ReplayedRun) -> Spans:
 
 
 def _marks_at(recording: Recording, entry: Ints, stream: Ints) -> tuple[Ints, tuple[Mark, ...]]:
-    """Return the number of the innermost mark around the computing before each entry, and all marks."""
+    """Return the index of the innermost mark around the computing before each entry, and all marks."""
     entries, marks = recording.entries, (*recording.marks, COMPUTE)
     changes, opened = [-1], [len(marks) - 1]
     marks_at = np.flatnonzero((entries.did == Did.BEGIN) | (entries.did == Did.END))
