@@ -47,9 +47,9 @@ def shift(mine: torch.Tensor, received: torch.Tensor) -> None:
 
 
 def find_cycle(waits_for: dict[int, int]) -> list[int]:
-    """Return ranks that wait for each other in a cycle, in order, starting with the smallest; [] if there is no cycle.
+    """Return the ranks of a cycle in which each waits for the next, starting with the smallest; [] without a cycle.
 
-    ``waits_for[rank]`` is the one rank that ``rank`` waits for. A rank that waits for no other has no entry.
+    ``waits_for[rank]`` is the one rank that ``rank`` waits for. A rank that does not wait has no entry.
     """
     raise NotImplementedError
 

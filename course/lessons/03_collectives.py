@@ -41,7 +41,7 @@ def all_reduce(tensor: torch.Tensor) -> None:
 
 
 def all_reduce_seconds(world_size: int, nbytes: int, alpha: float, beta: float) -> float:
-    """Return the time in seconds of an all_reduce in which rank 0 sends or receives one message at a time."""
+    """Return the seconds of an all_reduce through rank 0, which sends or receives one message at a time."""
     raise NotImplementedError
 
 

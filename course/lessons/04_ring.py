@@ -27,7 +27,7 @@ import torch.distributed as dist
 
 
 def ring_all_reduce(tensor: torch.Tensor) -> None:
-    """Replace the 1-D tensor on each of p ranks with the sum; each rank sends about 2 (p - 1) / p of its bytes."""
+    """Sum the 1-D tensor over all p ranks, in place. Each rank sends about 2 (p - 1) / p times the tensor's bytes."""
     raise NotImplementedError
 
 
@@ -37,9 +37,9 @@ def ring_seconds(world_size: int, nbytes: int, alpha: float, beta: float) -> flo
 
 
 def ring_wins_from(world_size: int, alpha: float, beta: float) -> float:
-    """Return the size in bytes above which the ring is faster than a rank 0 that receives all messages at once.
+    """Return the size in bytes above which the ring is faster than an all_reduce through rank 0.
 
-    For n bytes, rank 0 takes 2 (alpha + (p - 1) n beta): the p - 1 messages overlap their alpha and share the link.
+    The latter takes 2 (alpha + (p - 1) n beta) for n bytes: its p - 1 concurrent messages share the link of rank 0.
     """
     raise NotImplementedError
 

@@ -34,21 +34,21 @@ def tree_broadcast(tensor: torch.Tensor) -> None:
 
 
 def halving_doubling_all_reduce(tensor: torch.Tensor) -> None:
-    """Replace the tensor on all p ranks with the sum in 2 log2(p) steps; p is a power of two and divides the length.
+    """Sum the tensor over all p ranks, in place, in 2 log2(p) steps. p is a power of two and divides the length.
 
-    In the first step, exchange half of the buffer with the rank p / 2 away, and add what arrives. Then exchange a
-    quarter with the rank p / 4 away, and so on. Then reverse these steps to exchange the sums without adding.
+    In the first step, exchange half of the buffer with the rank at distance p / 2, and add what arrives. Then exchange
+    a quarter with the rank at distance p / 4, and so on. Then repeat these steps in reverse order, without adding.
     """
     raise NotImplementedError
 
 
 def tree_seconds(world_size: int, nbytes: int, alpha: float, beta: float) -> float:
-    """Return the time in seconds of an all_reduce up a binomial tree and down again; p is a power of two."""
+    """Return the seconds of a reduce and a broadcast along a binomial tree. ``world_size`` is a power of two."""
     raise NotImplementedError
 
 
 def ring_wins_from(world_size: int, alpha: float, beta: float) -> float:
-    """Return the size n in bytes above which a ring, 2 (p - 1) (alpha + n / p beta), is faster than a binomial tree."""
+    """Return the bytes n above which a ring, which takes 2 (p - 1) (alpha + n / p beta), is faster than a tree."""
     raise NotImplementedError
 
 

@@ -28,16 +28,16 @@ import torch.distributed as dist
 
 
 def make_groups(racks: list[list[int]]) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
-    """Return two groups: the ranks of this rank's rack, and the ranks with this rank's index in all racks.
+    """Return two groups of this rank: all ranks of its rack, and the ranks with the same index in every rack.
 
-    ``racks`` has one list of ranks per rack, all of the same length. Every rank must create every group in the same
+    ``racks`` has a list of ranks for each rack, all of the same length. Every rank must create every group in the same
     order, including the groups that it does not belong to (``dist.new_group``).
     """
     raise NotImplementedError
 
 
 def hierarchical_all_reduce(tensor: torch.Tensor, inside: dist.ProcessGroup, across: dist.ProcessGroup) -> None:
-    """Replace the tensor on every rank with the sum; each rank sends only its shard of the tensor across the trunk.
+    """Sum the tensor over all ranks, in place. Each rank sends only one shard of the tensor across the trunk.
 
     The length of the tensor is a multiple of the number of ranks in a rack. The tensor may have any type.
     """

@@ -24,7 +24,7 @@ from torch import nn
 
 
 def model_state_bytes(parameters: int, world_size: int, stage: int) -> float:
-    """Return the bytes of parameters, gradients and optimizer state on each rank, for the training in the question."""
+    """Return each rank's bytes of parameters, gradients and AdamW state in a ZeRO stage, as in the question."""
     raise NotImplementedError
 
 
@@ -60,7 +60,7 @@ class ShardedLinear(nn.Module):
         raise NotImplementedError
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return inputs @ weight.T; write a ``torch.autograd.Function`` for this."""
+        """Return inputs @ weight.T. Use a ``torch.autograd.Function`` that gathers the weight."""
         raise NotImplementedError
 
 

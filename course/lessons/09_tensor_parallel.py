@@ -27,27 +27,27 @@ from torch import nn
 
 
 class Copy(torch.autograd.Function):
-    """Used at the input of the cut layers: forward returns the input; backward sums the gradient over the ranks."""
+    """Used before the cut layers. Forward returns the input, and backward sums the gradient over the ranks."""
 
 
 class Sum(torch.autograd.Function):
-    """Used at the output of the cut layers: forward sums over the ranks; backward returns the gradient."""
+    """Used after the cut layers. Forward sums the input over the ranks, and backward returns the gradient."""
 
 
 class GatherSequence(torch.autograd.Function):
-    """Replaces Copy: forward gathers the parts of dimension 0; backward sums them and returns this rank's part."""
+    """Replaces Copy. Forward gathers the input along dimension 0, and backward reduce-scatters the gradient."""
 
 
 class ScatterSequence(torch.autograd.Function):
-    """Replaces Sum: forward sums the inputs and returns this rank's part of dimension 0; backward gathers the parts."""
+    """Replaces Sum. Forward reduce-scatters the input along dimension 0, and backward gathers the gradient."""
 
 
 class ParallelMLP(nn.Module):
-    """Computes relu(x @ first.T) @ second.T with matrices that are cut over the ranks.
+    """A layer that computes relu(x @ first.T) @ second.T, with both matrices cut over the ranks.
 
     Cut ``first`` [hidden, width] by its rows, which are the columns of its result. Cut ``second`` [width, hidden] by
-    its columns. Keep this rank's parts as the parameters ``self.first`` and ``self.second``. With ``sequence``, each
-    rank holds its part of dimension 0 of input and output; otherwise every rank holds the whole input and output.
+    its columns. Keep this rank's parts as the parameters ``self.first`` and ``self.second``. With ``sequence``, a
+    rank's input and output are only its part of dimension 0. Without it, every rank has the whole input and output.
     """
 
     def __init__(self, first: torch.Tensor, second: torch.Tensor, sequence: bool = False) -> None:

@@ -26,7 +26,7 @@ import os
 
 
 def bytes_per_device(parameters: int, tensor: int, pipeline: int, data: int, stage: int) -> float:
-    """Return the bytes of parameters, gradients and optimizer state on each device, with the numbers of lesson 8.
+    """Return the bytes of parameters, gradients and optimizer state on each device, for AdamW as in lesson 8.
 
     Tensor and pipeline parallelism divide all three. ZeRO's ``stage`` divides some of them among ``data`` devices.
     """
@@ -41,17 +41,17 @@ def dollars(tokens: float, tokens_per_s: float, devices: int, price_per_hour: fl
 def choose() -> dict:
     """Return your mesh as a dict.
 
-    Its keys are the numbers tensor, pipeline, context, data and micro_batch, then strategy (ddp, zero1, zero2 or zero3)
-    and recompute (none, selective, op or full). The product of the first four is 64. The mesh must fit into memory and
-    into the budget, and be at most 10 % slower than the fastest mesh that fits.
+    The values of tensor, pipeline, context, data and micro_batch are integers. The first four multiply to 64. The
+    strategy is ddp, zero1, zero2 or zero3, and recompute is none, selective, op or full. The mesh must fit into memory
+    and into the budget, and be at most 10 % slower than the fastest mesh that fits.
     """
     raise NotImplementedError
 
 
 def defend() -> list[tuple[dict, str]]:
-    """Return three other meshes, each with a different reason against it.
+    """Return three other meshes, each with the reason why it is worse. The three reasons must differ.
 
-    The reason is "memory" if the mesh does not fit. Otherwise it is the part of the step that grows most compared with
+    The reason is "memory" if the mesh does not fit. Otherwise, it is the part of the step that grows most compared with
     the fastest mesh: "compute", "tensor", "context", "pipeline" or "sync".
     """
     raise NotImplementedError
