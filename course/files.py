@@ -21,7 +21,7 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Lesson:
-    """A lesson with its number, skeleton, title and checks."""
+    """A lesson of the course: the file that learners start from, its title, and its checks."""
 
     number: int
 
@@ -66,7 +66,9 @@ def find_lesson(number: int) -> Lesson:
 
 
 def fill(skeleton: str, functions: str) -> str:
-    """Replace definitions of a skeleton with those of the same name in ``functions``; insert new ones before the first.
+    """Return the skeleton with each definition replaced by the one of the same name in ``functions``.
+
+    Definitions that only ``functions`` has are inserted before the first one of the skeleton.
 
     >>> print(fill("def f():\\n    raise NotImplementedError\\n\\nf()", "def f():\\n    return g()\\n\\ndef g(): ..."))
     def g(): ...

@@ -49,7 +49,7 @@ class JudgedExercise:
 
 @dataclass(frozen=True)
 class JudgedLesson:
-    """The results for a learner's file."""
+    """The results of all exercises and predictions in a learner's file."""
 
     lesson: int
     file: str
@@ -62,7 +62,7 @@ class JudgedLesson:
 
 
 def make_cluster(racks: int, world_size: int) -> Cluster:
-    """Return an exercise's network: links of 10 Gbit/s and 5 us. A trunk between racks has one link's bandwidth."""
+    """Return the network of an exercise: a star, or racks joined by a trunk with the bandwidth of one host's link."""
     if racks:
         hosts = world_size // racks
         return place_round_robin(simcomm.two_level_tree(racks, hosts, "10 Gbit/s", "5 us", oversubscription=hosts))
@@ -70,7 +70,7 @@ def make_cluster(racks: int, world_size: int) -> Cluster:
 
 
 class _Trial:
-    """A finished run of an exercise, and the notes of its ranks: their calls, measured blocks, and waits."""
+    """A finished run of an exercise, with the calls, measured blocks and waiting times of all ranks."""
 
     def __init__(self, finished: Finished, folder: Path, world_size: int) -> None:
         self.finished = finished
@@ -83,19 +83,18 @@ class _Trial:
 
     @property
     def error(self) -> dict[str, Any] | None:
-        """The error of the lowest rank that has one."""
         return next((notes["error"] for notes in self.notes if notes["error"]), None)
 
     @property
     def elapsed(self) -> float | None:
-        """Seconds of the slowest measured block, from the first rank's start to the last rank's end, or None."""
+        """Seconds that the slowest measured block took, from the first rank's start to the last rank's end."""
         return max(
             (max(end for _, end in block) - min(begin for begin, _ in block) for block in self.blocks), default=None
         )
 
     @property
     def most_sent(self) -> int:
-        """The most bytes that a rank sends in one measured block."""
+        """The maximum bytes that a rank sends in one measured block."""
         messages = self.finished.trace.messages if self.finished.trace is not None else None
         most = 0
         if messages is None or not len(messages):
@@ -109,7 +108,7 @@ class _Trial:
         return most
 
     def busiest_line(self) -> int:
-        """Return the line that sends the most bytes, or 0 if no line sends any."""
+        """Return the line whose sends and collectives have the most bytes, or 0 if there are none."""
         sent = Counter[int]()
         for call in chain.from_iterable(self.calls):
             if call.receiver >= 0 or call.name not in ("recv", "irecv"):
@@ -155,7 +154,7 @@ class Judge:
         return judged
 
     def _try(self, exercise: Exercise, world_size: int) -> tuple[_Trial | None, dict[str, Any] | None]:
-        """Run the check on ``world_size`` virtual ranks. Return the run if it finished, and the error if any."""
+        """Run the check on virtual ranks. Return the run, or None if it did not finish, and the error or None."""
         path = self.path.resolve()
         with TemporaryDirectory(prefix="ringlab-learn-") as folder:
             program = UserProgram(
@@ -242,7 +241,7 @@ def _wrong_cost(exercise: Exercise, trial: _Trial, world_size: int) -> Iterator[
 
 
 def _sizes(nbytes: list[int]) -> str:
-    """Return sizes as text, each with the number of its occurrences.
+    """Format sizes as text. Equal sizes are counted.
 
     >>> _sizes([100, 100, 7])
     '2 x 100 B, 7 B'

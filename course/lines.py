@@ -20,13 +20,13 @@ from virtual.ranks.watching import Watcher
 
 
 class LineNotes(TorchDispatchMode):
-    """Records the line of a file that runs each operator of one rank, and the memory that the operator writes.
+    """Records which line of the learner's file runs each operator, and the memory that the operator writes.
 
-    Lines of the exercise's functions and methods on the stack take precedence over the innermost line.
+    Lines in the exercise's own functions take precedence over other lines of the file on the stack.
     """
 
     def __init__(self, file: str, functions: Collection[str], others: Collection[str]) -> None:
-        """``functions`` names the exercise's functions and classes, ``others`` those of the other exercises."""
+        """``functions`` are the names of the exercise's functions and classes, ``others`` those of other exercises."""
         super().__init__()
         self.file, self.functions, self.others = file, functions, others
         self.written: list[tuple[int, int, int]] = []  # first address, end address, line
@@ -56,7 +56,7 @@ class LineNotes(TorchDispatchMode):
         return self.locate()[0]
 
     def locate(self) -> tuple[int, str]:
-        """Return the running line of the file (0: none), and the function of torch.distributed that the line called."""
+        """Return the running line (0: none), and the name ("": none) of the send or receive function that it called."""
         frame: FrameType | None = sys._getframe(1)
         line, called = 0, ""
         while frame is not None:
@@ -82,14 +82,14 @@ class LineNotes(TorchDispatchMode):
             self.written.append((begin, begin + (last + 1) * tensor.element_size(), line))
 
     def profile(self, frame: FrameType, event: str, value: Any) -> None:
-        """Record the last return in the file, except in other exercises' functions. Called by ``sys.setprofile``."""
+        """Record the line of the last return, except in other exercises' functions. A ``sys.setprofile`` hook."""
         if event == "return" and frame.f_code.co_filename == self.file:
             outer = frame.f_code.co_qualname.partition(".")[0]
             if outer not in (*self.others, "<module>"):
                 self.returned, self.is_procedure = frame.f_lineno, value is None
 
     def line_of(self, error: WrongAnswerError) -> tuple[int, str]:
-        """Return the line that caused a wrong answer, and the reason as text."""
+        """Return the line that probably caused a wrong answer, and a sentence that says why, or "" if it is obvious."""
         tensor = error.tensor
         if isinstance(tensor, torch.Tensor) and is_plain(tensor) and tensor.numel():
             steps = zip(error.place, tensor.stride(), strict=True)
@@ -110,7 +110,7 @@ HALVES = {"sends": "send", "receives": "recv"}  # names for messages that are no
 
 
 class LineWatcher(Watcher):
-    """Records which lines of one rank write tensors by communicating, and how long each line waits."""
+    """Records the line of each call of a rank that communicates, the tensors that it receives, and its waits."""
 
     def __init__(self, rank: Rank, notes: LineNotes) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class LineWatcher(Watcher):
             self.notes.note(receiver.tensors[0], self._lines[receiver])
 
     def moved(self, collective: Any) -> None:
-        """Record the tensors that a collective has written."""
+        """Record the tensors that a completed collective has written."""
         for call in filter(self._lines.__contains__, collective.calls.values()):
             for tensor in tree_leaves(call.exchange.outputs):
                 self.notes.note(tensor, self._lines[call])
@@ -153,7 +153,7 @@ class LineWatcher(Watcher):
 
 @contextmanager
 def noting_lines(file: str, functions: Collection[str], others: Collection[str]) -> Iterator[LineNotes]:
-    """Observe the calling rank inside the block, and yield the LineNotes of its lines in ``file``."""
+    """Record the lines of ``file`` that this rank runs in the block, and yield the records."""
     group: Any = dist.group.WORLD
     world, notes = group.group.world, LineNotes(file, functions, others)
     world.watch.put((*world.watch.watchers, LineWatcher(world.me(), notes)))

@@ -15,13 +15,13 @@ NOTEBOOK = ".ipynb"
 
 
 class Script(NamedTuple):
-    """A learner's file as a script. For a notebook, ``cells`` maps each line to its cell and the line there, from 1."""
+    """A learner's file as a script. For a notebook, ``cells`` has the cell of each line, and the line in this cell."""
 
     path: Path
     cells: tuple[tuple[int, int], ...] = ()
 
     def locate(self, judged: JudgedExercise) -> JudgedExercise:
-        """Return a judged exercise with its script line converted to a line of a notebook cell."""
+        """Return an exercise's result with its script line converted to a notebook cell and a line in the cell."""
         if not 0 < judged.line <= len(self.cells):
             return judged
         cell, line = self.cells[judged.line - 1]

@@ -2,8 +2,8 @@
 
     python -m course.showing FILE LESSON FOLDER
 
-If the lesson calls a function, the values of the rank's tensor over time are written to FOLDER, as ``Contents``. The
-lesson on pipelines runs the file's ``main`` and writes the ``StageSpan`` of its stages.
+Each rank writes the values of its tensor over time into FOLDER, as ``Contents``. In the lesson on pipelines, it writes
+a ``StageSpan`` for each forward and backward.
 """
 
 import json
@@ -26,7 +26,7 @@ from virtual.ranks.watching import Watcher
 
 
 class Contents(NamedTuple):
-    """The values of a rank's tensor over time, sampled in the middle of each chunk, and the values of its messages."""
+    """Samples of a rank's tensor over time, one from the middle of each chunk, and the rank's messages."""
 
     places: list[int]  # indices of the values in the tensor
     seen: list[tuple[float, list[float]]]  # times in seconds, with the values at that time
@@ -35,7 +35,7 @@ class Contents(NamedTuple):
 
 
 class TensorWatcher(Watcher):
-    """Records the values of a rank's tensor whenever the rank posts an operation, and the values of its messages."""
+    """Records samples of a rank's tensor each time the rank posts an operation, and the first value of each message."""
 
     def __init__(self, rank: Any, tensor: torch.Tensor, chunks: int) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class TensorWatcher(Watcher):
 
 
 def main() -> None:
-    """Run the learner's file as the lesson shows it, and write the observations."""
+    """Call the lesson's function or run the file's ``main``, and write what was recorded."""
     path, number, folder = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     warnings.simplefilter("ignore")
     shown = find_lesson(number).shown
@@ -95,7 +95,7 @@ def call_function(path: Path, shown: Shown, folder: Path) -> None:
 
 
 def run_stages(path: Path, shown: Shown, folder: Path) -> None:
-    """Run the file's ``main``, and write the forwards and backwards of its stages."""
+    """Run the file's ``main``, and write a StageSpan for each forward and backward of its stages."""
     assert shown.record is not None
     lesson, spans = load(path, ModuleType("lesson")), list[Any]()
     shown.record(lesson, spans)

@@ -23,7 +23,7 @@ StageSpan = tuple[str, int, float, float]  # "forward" or "backward", micro-batc
 
 
 class WrongAnswerError(Exception):
-    """Raised if a learner's function gives a wrong result. ``tensor``, if set, is wrong at the index ``place``."""
+    """Raised if a learner's function gives a wrong result. ``place`` is the index of a wrong element of ``tensor``."""
 
     def __init__(self, text: str, tensor: object = None, place: Sequence[int] = ()) -> None:
         super().__init__(text)
@@ -32,10 +32,10 @@ class WrongAnswerError(Exception):
 
 @dataclass(frozen=True)
 class Exercise:
-    """A function or class that learners write, with allowed calls and limits. It is a decorator of its check.
+    """A function or class that learners write. Use the Exercise as a decorator of the function that checks it.
 
-    Every rank of every world size calls ``check`` with the learner's module; the check raises ``WrongAnswerError``.
-    Each limit is a function of the world size, and applies to every ``measuring`` block of the check.
+    Every rank of every world size calls the check with the learner's module; the check raises ``WrongAnswerError``. The
+    limits on bytes and time apply to the ``measuring`` blocks of the check. They are functions of the world size.
 
     >>> @Exercise("the lesson's first paragraph", (1, 2))
     ... def bubble(lesson):
@@ -63,12 +63,12 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Shown:
-    """How ``--show`` runs a lesson's file, and which library algorithm the player shows next to it.
+    """How ``learn --show`` runs a lesson's file, and the library algorithm that the player shows next to it.
 
-    With ``call``, each rank calls a learner's function on a float32 tensor, and the player shows the buffers. The
-    buffers must end as the sum of all ranks' tensors, or as the tensor of ``root``. With ``record``, the file's
-    ``main`` runs, and the module appends a ``StageSpan`` to a list for each forward and backward. Otherwise, the file
-    runs as a program.
+    If ``call`` is set, each rank passes a float32 tensor to it, and the player shows these tensors. Each must end as
+    the sum of all ranks' tensors, or as the tensor of ``root``. If ``record`` is set, the file's ``main`` runs, and
+    each forward and backward adds a ``StageSpan`` to the list that ``record`` received. Otherwise, the file runs as a
+    program.
     """
 
     ranks: int
@@ -101,7 +101,7 @@ class Predicted:
 
 @contextmanager
 def measuring(lesson: ModuleType, is_measured: bool = True) -> Iterator[None]:
-    """Measure this rank's virtual time and bytes inside the block. Only the slowest measured block counts."""
+    """Measure this rank's virtual time and bytes inside the block. If there are several blocks, the maximum counts."""
     import torch.distributed as dist
 
     group: Any = dist.group.WORLD
@@ -176,7 +176,7 @@ def read_number(got: Any) -> float | None:
 
 
 def times(ratio: float, within: float = 1e-3) -> str:
-    """Describe a simple ratio to the correct number in words; "" for other ratios.
+    """Describe a simple ratio to the correct number, such as "half of that". Return "" for any other ratio.
 
     >>> times(2.0), times(0.25), times(-1.0), times(1000.0), times(1.37)
     ('2 times that', '1/4 of that', 'the wrong sign', '1000 times that', '')
@@ -197,7 +197,7 @@ PLACES, OWN, COUNTS = 5, 100, 4  # in test values, an element encodes its place 
 
 
 def value_at(rank: int, place: int) -> float:
-    """Return a rank's value at a place of its tensor: 100 times 4 to the power of the rank, plus the place modulo 5.
+    """Return the test value at the index ``place`` of a rank's tensor: 100 * 4 ** rank + place % 5.
 
     >>> value_at(1, 7)
     402.0
@@ -206,7 +206,7 @@ def value_at(rank: int, place: int) -> float:
 
 
 def counts_in(value: float) -> dict[int, int]:
-    """Return how often each rank's value is in a sum; an empty dict if the number is not such a sum.
+    """Return how often a sum contains each rank's test value. Return {} if ``value`` is not such a sum.
 
     >>> counts_in(value_at(0, 3) + 2 * value_at(2, 3)), counts_in(7.5)
     ({0: 1, 2: 2}, {})

@@ -26,7 +26,7 @@ def meshes() -> FoundMeshes:
 
 
 def numbers_of(mesh: Any, whose: str) -> list[int]:
-    """Return the indices of the searched meshes with the learner's values. Raise WrongAnswerError if there are none."""
+    """Return the indices of the predicted meshes that match ``mesh``. Raise WrongAnswerError if none does."""
     if not isinstance(mesh, dict) or set(mesh) != set(KEYS):
         raise WrongAnswerError(f"{whose} must be a dict with the keys {', '.join(KEYS)}, not {mesh!r}")
     for key, value in mesh.items():

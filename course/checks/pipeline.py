@@ -27,7 +27,7 @@ MICRO_BATCHES, FORWARD, BACKWARD = 6, 10e-3, 20e-3  # seconds
 
 
 class Stage:
-    """A fake stage, which doubles activations in forward, triples gradients in backward, and takes virtual time."""
+    """A fake stage: forward doubles activations, backward triples gradients, and both take virtual time."""
 
     def __init__(self, most_kept: int, micro_batches: int, is_gpipe: bool, dtype: torch.dtype) -> None:
         self.most_kept, self.micro_batches, self.is_gpipe, self.dtype = most_kept, micro_batches, is_gpipe, dtype
@@ -99,7 +99,7 @@ class Stage:
 
 
 def run(lesson: ModuleType, schedule: Callable[[Stage, int], None], is_gpipe: bool) -> None:
-    """Run a schedule with many, one and few micro-batches. Only the first run is measured."""
+    """Check a schedule with three numbers of micro batches. Only the run with ``MICRO_BATCHES`` is measured."""
     stages_left = dist.get_world_size() - dist.get_rank()
     cases = (MICRO_BATCHES, torch.float32), (1, torch.float64), (FEW, torch.float32)
     for micro_batches, dtype in cases:
@@ -171,7 +171,7 @@ def predicted() -> dict[str, Predicted]:
 
 
 def record_spans(lesson: ModuleType, spans: list[StageSpan]) -> None:
-    """Make the file's ``Stage`` append a span for each forward and backward."""
+    """Make the file's ``Stage`` append a StageSpan to ``spans`` for each forward and backward."""
 
     def recorded(name: str) -> Callable[..., object]:
         function = getattr(lesson.Stage, name)

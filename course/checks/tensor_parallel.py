@@ -13,7 +13,7 @@ WIDTH, STEPS = 4, 2  # features of the layer's input and output
 
 
 def tokens(p: int) -> int:
-    """Return the number of tokens in a batch, which is also the hidden width; ``p`` divides it."""
+    """Return the number of tokens, which is also the hidden width. It is a multiple of the number of ranks ``p``."""
     return 2 * p
 
 
