@@ -99,7 +99,7 @@ def command(
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRow(CollectiveFigures[Number]):
-    """The measurement of one algorithm at one size. A buffer without elements has no times and rates."""
+    """The measurement of one algorithm at one size. Times and rates are None if the buffer has no elements."""
 
     count: int  # elements, as nccl-tests counts them
     dtype: str
@@ -160,7 +160,7 @@ class Benchmark:
     measurements: tuple[TimedCall, ...]
 
     def run(self, on_row: Callable[[BenchRow], None] | None = None) -> BenchAnswer:
-        """Measure all rows, pass each to ``on_row``, and return them. An interrupt returns the rows measured so far.
+        """Measure all rows, call ``on_row`` with each, and return them; if interrupted, those measured so far.
 
         Raise RunFailed if a rank fails.
         """
@@ -203,8 +203,8 @@ class Benchmark:
 def bench(options: BenchOptions | None = None, *, backend: str = "gloo", timeout: float = TIMEOUT_S) -> BenchAnswer:
     """Measure collectives on real processes on this machine, and predict them if a calibration is cached.
 
-    ``timeout`` is in seconds. Raises InputError if an option is invalid, or ``auto`` lacks a calibration. Raises
-    RunFailed if a rank fails.
+    ``timeout`` is in seconds. Raises InputError if an option is invalid, or if an algorithm is ``auto`` and no
+    calibration is cached. Raises RunFailed if a rank fails.
 
     >>> answer = bench(BenchOptions(begin="1K", end="1K", iterations=1))  # doctest: +SKIP
     >>> answer.collectives[0].algorithm, answer.wrong  # doctest: +SKIP
@@ -217,7 +217,7 @@ def bench(options: BenchOptions | None = None, *, backend: str = "gloo", timeout
 def prepare(options: BenchOptions, *, backend: str = "gloo", timeout: float = TIMEOUT_S) -> Benchmark:
     """Check the options, and return a benchmark that is ready to start.
 
-    Raise InputError if an option is invalid, or ``auto`` is used without a cached calibration.
+    Raise InputError if an option is invalid, or if an algorithm is ``auto`` and no calibration is cached.
     """
     if not isinstance(options, BenchOptions):
         raise InputError(f"options must be BenchOptions, such as BenchOptions(collective='broadcast'), not {options!r}")
@@ -229,10 +229,10 @@ def prepare(options: BenchOptions, *, backend: str = "gloo", timeout: float = TI
 def measurements(
     options: BenchOptions, calibration: Calibration | None = None, backend: str = "gloo"
 ) -> tuple[TimedCall, ...]:
-    """Return the measurement of each row. Sizes are rounded down to a whole number of elements.
+    """Return a call to measure for each size and algorithm. Sizes are rounded down to whole elements.
 
-    ``calibration`` resolves ``auto``. Raises InputError if an option is invalid, or ``auto`` is used without a
-    calibration.
+    The calibration selects the algorithm for ``auto``. Raises InputError if an option is invalid, or if an algorithm is
+    ``auto`` and ``calibration`` is None.
     """
     check_op(options.op, options.dtype)
     check_whole_number("iterations", options.iterations, at_least=1)
@@ -261,7 +261,7 @@ def measurements(
 class BenchTable:
     """Prints the table in the format of nccl-tests, one row at a time.
 
-    An OSError while printing is raised or, if ``goes_on`` is set, stored in ``error``; then printing stops.
+    If printing fails, it raises OSError. With ``goes_on``, it stores the error in ``error`` and prints nothing more.
     """
 
     def __init__(self, benchmark: Benchmark, console: Console, goes_on: bool = False) -> None:

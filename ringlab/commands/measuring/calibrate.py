@@ -94,7 +94,7 @@ def command(
 
 @dataclass(frozen=True)
 class CalibrationAnswer(Answer):
-    """The result of ``ringlab calibrate``: the calibration and its cache file ("" if it could not be written)."""
+    """The result of ``ringlab calibrate``: the calibration, and the file where it was cached ("" if it was not)."""
 
     calibration: Calibration
     file: str
@@ -138,10 +138,11 @@ def calibrate(
     progress: Progress | None = None,
     accept_noise: bool = False,
 ) -> CalibrationAnswer:
-    """Measure this machine with ``ranks`` processes for collectives and training runs, and cache the result for a day.
+    """Measure this machine with ``ranks`` processes, so that collectives and training runs can be predicted.
 
-    ``backend`` is "gloo" or "nccl". The processes are stopped after ``timeout`` seconds. Raises InputError if a
-    value is invalid. Raises RunFailed if a rank fails, or if measurements are noisy and ``accept_noise`` is not set.
+    The result is cached for a day. It includes the compute times of ``trainings`` and the sizes of ``calls``.
+    ``backend`` is "gloo" or "nccl". The processes are stopped after ``timeout`` seconds. Raises InputError if a value
+    is invalid. Raises RunFailed if a rank fails, or if measurements are noisy and ``accept_noise`` is not set.
 
     >>> calibrate(1, accept_noise=True).calibration.ranks  # doctest: +SKIP
     1
@@ -152,7 +153,7 @@ def calibrate(
 
 @dataclass(frozen=True)
 class NcclRow(AnswerRecord):
-    """A row of an nccl-tests table: the measured time, and the prediction before the calibration, in seconds."""
+    """A row of an nccl-tests table: its measured time, and the time predicted without it, in seconds."""
 
     collective: str
     nbytes: int
@@ -162,7 +163,7 @@ class NcclRow(AnswerRecord):
 
 @dataclass(frozen=True)
 class NcclCalibrationAnswer(Answer):
-    """The result of ``ringlab calibrate`` with an nccl-tests table. The predictions are from before the calibration."""
+    """The result of ``ringlab calibrate --nccl-tests``. Its predictions do not use the new calibration."""
 
     kind = "nccl calibration"
 
@@ -196,11 +197,11 @@ def calibrate_nccl(
     keys: Sequence[str] = (),
     collective: str | None = None,
 ) -> NcclCalibrationAnswer:
-    """Save a calibration from nccl-tests output, which adapts later predictions for the measured system.
+    """Calibrate NCCL predictions for a system with the output of nccl-tests, and save the calibration.
 
-    The system is the cluster of ``scenario`` (with ``transport = "nccl"``), the machine ``system``, or a machine with
-    the GPU that the output names. ``keys`` such as ``net=ib`` complete the description. Raises InputError if the output
-    is invalid, or the system is unknown, incomplete or has another GPU.
+    The system is the cluster of ``scenario``, which must have ``transport = "nccl"``, or the machine ``system``. By
+    default, it is a machine with the GPU that the output names. ``keys`` such as ``net=ib`` complete its description.
+    Raises InputError if the output is invalid, or if the system is unknown, incomplete or has another GPU.
     """
     described = None if scenario is None else system_of_scenario(scenario, "--nccl-tests")
     settings = parse_keys(keys)
@@ -251,7 +252,7 @@ STRANGE = 0.2  # median error after the calibration that parameters alone cannot
 
 @dataclass(frozen=True)
 class OwnRun(AnswerRecord):
-    """A training run of the user: its measured step in seconds, and predictions before and after the calibration."""
+    """A training run of the user: the measured seconds of a step, and predictions without and with calibration."""
 
     gpus: int
     mesh: str
@@ -262,7 +263,7 @@ class OwnRun(AnswerRecord):
 
 @dataclass(frozen=True)
 class RunsKept(AnswerRecord):
-    """A calibration that was saved from runs on one GPU type with one framework."""
+    """The calibration that was saved for one GPU type and framework, with the training runs that it is based on."""
 
     gpu: str
     framework: str
@@ -312,7 +313,7 @@ class RunsCalibrationAnswer(Answer):
 
 
 def calibrate_runs(file: Path) -> RunsCalibrationAnswer:
-    """Save a calibration for each GPU and framework in a table of runs. Raise InputError if no run is valid."""
+    """Save a calibration for each GPU type and framework in a table of runs. Raise InputError if no run is valid."""
     groups, refused = read_own_runs(file)
     return RunsCalibrationAnswer(str(file), tuple(map(_keep, groups)), dict(refused))
 

@@ -95,9 +95,9 @@ class Comparison(ScenarioAnswer[SideBySide]):
 def compare(scenario: LoadedScenario, session: Session, emulate: bool = False, thorough: bool = False) -> Comparison:
     """Predict a scenario from a calibration, run it, and return predicted and measured times side by side.
 
-    If the session has no calibration, the cached one is used, or a new one is measured. With ``thorough``, calibration
-    and run alternate in one launch. With ``emulate``, the network is emulated on this machine, and two emulated hosts
-    are calibrated. Otherwise the cluster must be this machine, unless a launcher started ranks on several nodes. Raises
+    Without a calibration in the session, use the cached one, or measure a new one. With ``thorough``, calibration and
+    run alternate in one launch. With ``emulate``, emulate the network on this machine, and calibrate on two emulated
+    hosts. Otherwise, the cluster must be this machine, unless a launcher started the ranks on several nodes. Raises
     RunFailed if a rank fails, and InputError if the scenario has faults or cannot be compared on this machine.
     """
     if thorough and (emulate or session.calibration is not None or not scenario.cluster.is_here):
@@ -154,7 +154,7 @@ def _run_predicted(
 def _measure_in_turns(
     scenario: LoadedScenario, calibration: Calibration | None, session: Session
 ) -> tuple[RunAnswer, Calibration]:
-    """Alternate between running a scenario and calibrating. ``calibration`` resolves ``auto``."""
+    """Run a scenario and calibrate in turns. ``calibration`` selects the algorithms for ``auto``."""
     work = Work.of(scenario, calibration)
     session.report_images(work.jobs)
     with session.progress.task("calibrating and running in turns") as tick:

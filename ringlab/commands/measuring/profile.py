@@ -103,7 +103,7 @@ class ProfileAnswer(Answer):
         return content | file
 
     def _blocks(self) -> list[dict[str, Any]]:
-        """Return each block's work per sample, and its seconds in the last measured batch or None."""
+        """Return the work of each block per sample, and its times in the last measured batch; None without one."""
         layers, blocks = [layer.block for layer in self.profile.layers], []
         for block in self.profile.blocks:
             times: dict[str, float | None] = {"forward_s": None, "backward_s": None}
@@ -145,10 +145,10 @@ def _row(block: dict[str, Any]) -> list[str]:
 
 
 def profile_model(model: str, **timing: Any) -> ProfileAnswer:
-    """Return the profile of a model. With ``batch_size``, also measure a batch.
+    """Return the profile of a model. With ``batch_size``, also time a batch.
 
-    ``model`` is a torchvision model, FILE.py:NAME, the dimensions of a transformer, or a built-in profile. A file is
-    executed in a subprocess, and also in this process if it is measured. The keywords are the fields of
+    ``model`` is a torchvision model, FILE.py:NAME, a transformer such as ``gpt:layers=12,width=768``, or a built-in
+    profile. A file is executed in a subprocess, and also in this process to time a batch. ``timing`` has the fields of
     ``ProfileOptions``. Raises InputError if the model or a field is invalid.
 
     >>> profile_model("gpt:layers=1,width=8,heads=2,context=4,vocabulary=10").profile.parameters

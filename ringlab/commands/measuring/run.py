@@ -51,7 +51,7 @@ class TrainingOptions:
     weights: Path | None = option(None, help="Write the trained weights, as a state_dict.", metavar="FILE.pt")
 
     def watch(self) -> "Watch | None":
-        """Return the writer of ``--log-dir``, or None if the option is not set.
+        """Return an object that writes metrics and logs to ``--log-dir``, or None if the option is not set.
 
         Raise InputError if the directory cannot be used.
         """
@@ -95,7 +95,7 @@ def command(
 
 
 def has_parallelism(scenario: str, changes: Sequence[str], replicas_only: Mapping[str, object]) -> bool:
-    """Return whether a scenario has ``[training.parallelism]``. If so, reject the set options in ``replicas_only``."""
+    """Return whether a scenario has ``[training.parallelism]``. If so, no option in ``replicas_only`` may be set."""
     if not is_spread(scenario, changes):
         return False
     for name, value in replicas_only.items():
@@ -126,7 +126,7 @@ class RunAnswer(ScenarioAnswer[Number]):
 
 
 class Kept(NamedTuple):
-    """The checkpoint from which a training resumes, and the files that it writes: metrics, logs and weights."""
+    """The files of a training run: the checkpoint to resume from, and the metrics, logs and weights to write."""
 
     resume: str | Path | None = None  # a checkpoint, or "auto" for the newest complete one of each training
     watch: "Watch | None" = None  # writes metrics and logs
@@ -134,7 +134,7 @@ class Kept(NamedTuple):
 
 
 class Work(NamedTuple):
-    """The collectives and training runs to measure, with ``auto`` resolved. Duplicates run once."""
+    """The collectives and training runs of a scenario, with algorithms in place of ``auto``. Equal ones run once."""
 
     scenario: LoadedScenario
     calls: list[CollectiveCall]
@@ -142,7 +142,7 @@ class Work(NamedTuple):
 
     @classmethod
     def of(cls, scenario: LoadedScenario, calibration: Calibration | None) -> "Work":
-        """Return the collectives and training runs of a scenario, with ``auto`` resolved by the calibration.
+        """Return the work of a scenario. The calibration selects the algorithms for ``auto``.
 
         Raise ProgramError if an algorithm is incorrect.
         """
@@ -160,7 +160,7 @@ class Work(NamedTuple):
         return list(dict.fromkeys(self.trainings))
 
     def answer(self, measured: Mapping[CollectiveCall | Training, Trace]) -> RunAnswer:
-        """Return the answer, given the trace of each collective and training."""
+        """Return the result of a run, given the measured trace of each collective and training."""
         cluster = self.scenario.cluster
         place, emulated = (cluster.title, None) if spans_nodes() else (cluster.place_of_run, cluster.is_built)
         collectives = [measured[call] for call in self.calls]
@@ -181,9 +181,9 @@ class Work(NamedTuple):
 
 
 def run(scenario: LoadedScenario, session: Session, files: Kept, emulate: bool = False) -> RunAnswer:
-    """Run a scenario on real processes, here or on a launcher's nodes. With ``emulate``, the network is emulated.
+    """Run a scenario on real processes: on this machine, on its emulated network, or on a launcher's nodes.
 
-    Algorithms named ``auto`` are chosen with the calibration, which is measured if it is missing, except under a
+    The calibration selects the algorithms for ``auto``. It is measured first if it is missing, but not under a
     launcher. Raises InputError if the scenario cannot run here, and RunFailed if a rank fails.
     """
     cluster, progress = scenario.cluster, session.progress
@@ -215,7 +215,7 @@ def measure(
     files: Kept,
     network: "RankNetwork | None" = None,
 ) -> RunAnswer:
-    """Run the collectives and training runs of a scenario, on an emulated ``network`` if it is set.
+    """Run the collectives and training runs of a scenario. ``network`` is the emulated network, if there is one.
 
     A training run is stopped if a step takes longer than the session's timeout. Raises RunFailed if a rank fails, and
     InputError if ``files`` do not suit the training runs. Raises ProgramError before the first measurement if an

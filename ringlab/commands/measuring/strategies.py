@@ -51,10 +51,10 @@ PARTS = {"compute": "compute", "optimizer": "optimizer", "tensor": "collectives 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StrategyAnswer(Answer):
-    """The result of ``run`` or ``compare`` with a parallelism strategy.
+    """The result of ``run`` or ``compare`` for a scenario with ``[training.parallelism]``.
 
-    ``held_bytes`` is the memory of the rank that uses the most. ``alone_losses`` are those of the single-rank
-    reference.
+    ``held_bytes`` is the memory of the rank that uses the most. ``alone_losses`` are the losses of a single rank that
+    trains the same first steps for comparison.
     """
 
     kind: ClassVar[str] = "strategy"
@@ -146,7 +146,7 @@ def carry_out(
     trace: Path | None = None,
     weights: Path | None = None,
 ) -> None:
-    """Run a scenario with ``[training.parallelism]``, predict its step if ``predict`` is set, and write the answer."""
+    """Run a scenario with ``[training.parallelism]``, and write the result. With ``predict``, also predict its step."""
     check_outputs(json_to, trace, weights)
     answer = _train(scenario, overrides, real_session(real), weights, predict=predict)
     writers = [partial(answer.traces[-1].write, trace)] if trace is not None else []
@@ -158,8 +158,8 @@ def run_strategy(
 ) -> StrategyAnswer:
     """Train a scenario's model on this machine with torch's own classes for its ``[training.parallelism]``.
 
-    A single-rank reference trains the first three steps. The trained state_dict is written to ``weights``. Raises
-    InputError if torch's classes do not support the training, and RunFailed if a rank fails.
+    To compare losses, a single rank also trains the first three steps. The trained state_dict is written to
+    ``weights``. Raises InputError if torch's classes do not support the training, and RunFailed if a rank fails.
 
     >>> run_strategy("examples/fsdp_here.toml").same  # doctest: +SKIP
     True
@@ -169,9 +169,9 @@ def run_strategy(
 
 
 def compare_strategy(scenario: str | Path, *overrides: str, session: Session | None = None) -> StrategyAnswer:
-    """Predict a training step from the measured times of its parts, and train as ``run_strategy`` does.
+    """Predict a training step from the measured times of its parts, and then train like ``run_strategy``.
 
-    Raises InputError if torch's classes do not support the training, or the cluster is not this machine. Raises
+    Raises InputError if torch's classes do not support the training, or if the cluster is not this machine. Raises
     RunFailed if a rank fails.
 
     >>> compare_strategy("examples/fsdp_here.toml").step_s.error  # doctest: +SKIP

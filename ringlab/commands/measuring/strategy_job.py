@@ -62,7 +62,7 @@ class StrategyJob:
 
     @property
     def collectives(self) -> "list[TimedCollective]":
-        """The collectives that the job is predicted to call in a step, without duplicates."""
+        """The distinct collectives that the planner expects in a training step."""
         return [*dict.fromkeys(_timed(call) for calls in stage_calls(self.job) for call in calls)]
 
 
@@ -212,7 +212,7 @@ def _timed(call: Call) -> "TimedCollective":
 
 
 class KnownPieces(NamedTuple):
-    """The measured parts of a step, in seconds."""
+    """The measured times of a training step's parts, in seconds."""
 
     collectives: "dict[TimedCollective, float]"  # on the slowest rank
     computing: Compute  # while all ranks compute at once
@@ -225,7 +225,7 @@ class KnownPieces(NamedTuple):
 
 
 def known_pieces(job: StrategyJob, pieces: "Sequence[RankTimes]") -> KnownPieces:
-    """Combine the ranks' times: maxima for collectives and the step without communication, otherwise medians."""
+    """Combine the times of all ranks: the maximum for collectives and the step without communication."""
     seconds = {timed: max(rank.collectives_s[place] for rank in pieces) for place, timed in enumerate(job.collectives)}
     middle = sorted(pieces, key=lambda rank: rank.computing.step)[len(pieces) // 2].computing
     optimizer = median(rank.optimizer_s for rank in pieces)
@@ -235,11 +235,11 @@ def known_pieces(job: StrategyJob, pieces: "Sequence[RankTimes]") -> KnownPieces
 
 
 def predict_step(strategy_job: StrategyJob, pieces: KnownPieces, *, gloo: bool) -> tuple[StepParts, States]:
-    """Predict a step from measured parts, and the bytes of each state on the rank that uses the most memory.
+    """Predict a step from the measured times of its parts, and the memory of the rank that uses the most.
 
-    The compute time is the time of a step without communication, which includes torch's copies and dispatch. With gloo,
+    The compute time is that of a step without communication, which includes torch's copies and dispatch. With gloo,
     communication is exposed if the strategy uses DTensors, because torch waits for each call, or if there are at least
-    as many ranks as cores. Otherwise, backward hides all gradient communication but the last call.
+    as many ranks as cores. Otherwise, gradient communication overlaps backward, except for the last call.
     """
     job, ranks = strategy_job.job, strategy_job.world_size
     calls, states = stage_calls(job), stage_states(job)
@@ -260,7 +260,7 @@ def predict_step(strategy_job: StrategyJob, pieces: KnownPieces, *, gloo: bool) 
 
 
 def _split(job: TrainingJob, calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
-    """Return the calls within layers, and the calls on the data axis. Messages between stages are omitted."""
+    """Return the tensor-parallel calls and the data-parallel calls. Messages between stages are omitted."""
     parallelism = job.parallelism
     within = [call for call in calls if parallelism.tensor > 1 and call.group == Group(parallelism.tensor)]
     return within, [call for call in calls if call not in within and call.collective != "send_recv"]
@@ -272,7 +272,7 @@ def _pipelined(
     """Return the parts of a pipeline's step, as its busiest rank sees them.
 
     With more ranks than cores, waiting ranks free their cores, so a rank computes faster than when all ranks compute at
-    once. The predicted step is never shorter than the compute time of all ranks.
+    once. The predicted step is at least as long as the measured step without communication.
     """
     parallelism, profile = job.parallelism, job.model
     stages = cut_stages(profile, parallelism.pipeline * parallelism.virtual)
