@@ -92,7 +92,7 @@ def command(
 
 @dataclass(frozen=True)
 class OptionExplained(AnswerRecord):
-    """A candidate of NCCL: its predicted seconds, the tuner's seconds, and the reason why NCCL does not use it."""
+    """An algorithm and protocol that NCCL can choose: predicted time, tuner's time, and why it is not chosen."""
 
     algorithm: str
     protocol: str

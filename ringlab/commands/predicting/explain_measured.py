@@ -113,10 +113,11 @@ class _Described:
 def explain_measured(
     file: Path | str, scenario: LoadedScenario | None = None, keys: Sequence[str] = ()
 ) -> MeasuredAnswer:
-    """Compare the times in a file with NCCL's model of a scenario's cluster, or of the machine that the file describes.
+    """Compare measured times with NCCL's model, on a scenario's cluster or on the machine that the file describes.
 
-    Without a scenario, ``keys`` such as ``nic=100 GB/s`` complete the description of the machine. Raises InputError if
-    the file has no readable table, or the machine is not completely described.
+    ``file`` is the output of nccl-tests or rccl-tests. Without a scenario, ``keys`` such as ``nic=100 GB/s`` complete
+    the description of the machine. The verdict is "unknown" if the description remains incomplete. Raises InputError if
+    the file has no usable row, or does not match the scenario or ``keys``.
 
     >>> explain_measured("all_reduce.txt").verdict  # doctest: +SKIP
     'as expected'
@@ -189,7 +190,7 @@ def _describe(facts: Facts, run: NcclTestsRun, values: Mapping[str, Any]) -> _De
 
 
 def _find_shape(facts: Facts, run: NcclTestsRun, values: Mapping[str, Any]) -> tuple[int, int, list[str]]:
-    """Return the hosts, the GPUs per host, and notes on guesses. Unknown numbers are 0."""
+    """Return the number of hosts, the GPUs per host, and notes on guesses. Unknown numbers are 0."""
     known = describe_machine(facts, values).keys
     nodes, gpus = (int(known[key].value) if key in known else 0 for key in ("nodes", "gpus"))
     if nodes * gpus == run.ranks or (not run.ranks and {"nodes", "gpus"} <= values.keys()):

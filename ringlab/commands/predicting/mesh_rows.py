@@ -1,4 +1,4 @@
-"""Makes the rows of ``ringlab search``. A row is a mesh with its step time, rates, memory and cost, as in the JSON."""
+"""Makes the rows of ``ringlab search``: for each mesh, a dict with its step time, rates, memory and cost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Row = dict[str, Any]  # keys of the JSON
 
 @dataclass(frozen=True, kw_only=True)
 class Case(AnswerRecord):
-    """The meshes for one number of devices, and for one value of the key that ``--what-if`` varies."""
+    """The meshes that were found for one number of devices and, with ``--what-if``, one value of the varied key."""
 
     value: str
     devices: int
@@ -44,7 +44,7 @@ Money = tuple[float | None, float | None]  # dollars per device and hour, and th
 
 
 def make_case(value: str, meshes: FoundMeshes, money: Money, *, top: int, with_reasons: bool, fill: float) -> Case:
-    """Return the case with its ``top`` fastest meshes; if none fits, with the reason and changes that would fit.
+    """Return the case with its ``top`` fastest meshes. If none fits, return the reason and changes that would help.
 
     With ``with_reasons``, add why other meshes are slower.
     """
@@ -74,7 +74,7 @@ def _make_rows(meshes: FoundMeshes, numbers: Sequence[int], money: Money) -> tup
 
 
 def _make_row(meshes: FoundMeshes, number: int, factor: float, money: Money) -> Row:
-    """Return a mesh's row. ``factor`` is the upper end of the 80 % interval divided by the prediction."""
+    """Return the row of a mesh. Its 80 % intervals are the predictions divided and multiplied by ``factor``."""
 
     def bounded(name: str, value: float) -> Row:
         return {name: value, _interval_of(name): (value / factor, value * factor)}

@@ -235,10 +235,10 @@ def plan(
 ) -> PlanAnswer:
     """Find the instance types that train a scenario's model within the deadline and the budget.
 
-    ``fields`` are the fields of ``PlanOptions``. ``target_samples``, ``budget`` (dollars) and ``deadline`` (a text such
-    as "3 days"; hours if it has no unit) override the scenario's ``[plan]``. ``spot`` adds spot instances. ``prices``
-    is a file in the format of ``planner/renting/prices.csv``. ``today`` determines which prices are old. Raises
-    InputError if the scenario, an option or the price list is invalid, or no candidate is supported.
+    ``fields`` are the fields of ``PlanOptions``, such as ``target_samples``, ``budget`` in dollars, and ``deadline``,
+    which is in hours unless it has a unit, as in "3 days". They override the scenario's ``[plan]``. ``spot`` adds spot
+    instances. ``prices`` is a file in the format of ``planner/renting/prices.csv``. ``today`` determines which prices
+    are old. Raises InputError if the scenario, an option or the price list is invalid, or no candidate is supported.
 
     >>> found = plan("quickstart", "training.model='resnet50'", "plan.known_rates={'V100' = 400.0}", target_samples=1e8)
     >>> found.candidates[0].cost <= found.candidates[1].cost

@@ -72,7 +72,7 @@ class Bill(NamedTuple):
 
     @classmethod
     def of(cls, samples: float, rate: float, bounds: Bounds, hourly: float | None) -> "Bill":
-        """Compute the bill for a rate in samples/s. ``hourly`` is the price of all devices together, in dollars."""
+        """Return the bill for ``samples`` at ``rate`` samples/s. ``hourly`` is the price of all devices in dollars."""
         seconds, low, high = (samples / each for each in (rate, bounds[1], bounds[0]))
         if hourly is None:
             return cls(seconds, (low, high))
@@ -131,7 +131,7 @@ class DevicesAnswer(Answer):
     conclusions: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON. Without a what-if, it has ``rows`` and ``refused`` instead of ``cases``."""
+        """Return the JSON. Without a what-if, ``rows`` and ``refused`` of the only case replace ``cases``."""
         content = super().to_dict()
         if self.key is None:
             (case,) = content.pop("cases")
@@ -139,7 +139,7 @@ class DevicesAnswer(Answer):
         return content
 
     def show(self) -> Iterator[Part]:
-        """Yield a table with a column per number of devices or, with ``--what-if``, a row per value of the key."""
+        """Yield a table with a column per number of devices. With ``--what-if``, it has a row per value of the key."""
         yield Line(f"{self.title}: {self.model} on {self.cluster}", "bold")
         if self.key is not None:
             yield _what_if_table(self.key, self.cases)
@@ -175,9 +175,9 @@ def predict_devices(
     what_if: str | None = None,
     tick: Tick = lambda *_: None,
 ) -> DevicesAnswer:
-    """Predict a scenario's training on numbers of devices, and for the values in ``what_if``, such as ``batch=16,32``.
+    """Predict a scenario's training on each number of devices. ``what_if`` also varies a key, as in ``batch=16,32``.
 
-    The answer lists the numbers of devices that the training does not support, with reasons. ``tick`` receives the
+    The result lists the numbers of devices that the training does not support, with the reasons. ``tick`` receives the
     number of finished predictions. Raises InputError if a value is invalid, or no number of devices is supported.
 
     >>> answer = predict_devices("star8", [1, 8], "training.compute={rate = 300.0}")
@@ -228,7 +228,7 @@ def predict_devices(
 
 
 def _join_sources(values: Sequence[str], trainings: Sequence[Training]) -> str:
-    """Return the sources of the compute times. With several sources, each is followed by its what-if values."""
+    """Return where the compute times come from. If sources differ, each is followed by its what-if values."""
     values_of: dict[str, list[str]] = {}
     for value, each in zip(values, trainings, strict=True):
         source = each.compute.source if each.compute is not None else each.source
@@ -309,7 +309,7 @@ def _conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
 
 
 def _describe_refused(key: str | None, cases: Sequence[DevicesCase]) -> Iterator[str]:
-    """Yield a sentence per reason why devices have no prediction. Its numbers are those of the first device count."""
+    """Yield a sentence for each reason why predictions are missing. Reasons that differ only in numbers are merged."""
     kinds: dict[tuple[str, tuple[int, ...]], tuple[list[str], list[str]]] = {}
     for case in cases:
         by_reason: dict[str, list[Refused]] = {}
@@ -367,7 +367,7 @@ def _table_rows(rows: Sequence[DevicesRow]) -> list[list[str]]:
 
 
 def _time_row(name: str, seconds: Sequence[float | None], bounds: Sequence[Bounds | None] = ()) -> list[str]:
-    """Return a table row of times in one unit, with intervals from ``bounds``. Times under 0.5 us become a dash."""
+    """Return a table row of times in one unit, with their intervals. Times under 0.5 us are shown as a dash."""
     shown = [each if each and each >= WORTH_A_LINE_S else None for each in seconds]
     unit, form = time_unit(shown)
     cells = [each and f"{format_interval(each, limits, form)} {unit}" for each, limits in zip_longest(shown, bounds)]

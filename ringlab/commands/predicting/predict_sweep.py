@@ -81,7 +81,7 @@ class SweepAnswer(Answer):
             yield f"Stopped after {count(len(values), 'value')}."
 
     def lines(self) -> dict[str, dict[str, float | None]]:
-        """Return each line of the plot: the times in seconds by value of the key; None for a run that never ends.
+        """Return the lines of the plot by name: seconds by value of the key, or None for a run that never ends.
 
         Each training has a line, and so has each algorithm at each size. In a sweep of sizes, each algorithm has one
         line, and training runs have none, because the sizes do not change their times.
@@ -112,7 +112,7 @@ def _short_size(value: str) -> str:
 
 
 def full_key(command: str, name: str) -> str:
-    """Return the scenario key that ``--what-if`` of a command calls ``name``. Raise InputError for a removed name."""
+    """Return the scenario key for a short name in ``--what-if``. Raise InputError if the name was removed."""
     if removed := describe_removed(WHAT_IFS, f"{command} --what-if {name}"):
         raise InputError(removed)
     return KEYS.get(name, name)
@@ -128,8 +128,8 @@ def predict_sweep(
     """Predict a scenario with each value of a key, such as ``cluster.bandwidth=1..100Gbit/s``.
 
     The other arguments are those of ``load`` and ``predict``. The predictions run on all cores, unless
-    ``joblib.parallel_config`` selects other workers. An interrupt returns the values predicted so far. Raises
-    InputError if a value is invalid, and KeyboardInterrupt if interrupted before the first value.
+    ``joblib.parallel_config`` selects other workers. If interrupted, the values predicted so far are returned. Raises
+    InputError if a value is invalid, and KeyboardInterrupt if there is no value yet.
 
     >>> found = predict_sweep("star8", "cluster.bandwidth=1..4Gbit/s", "collective.sizes=1 MiB")
     >>> [(point.value, round(point.prediction.collectives[1].time_s, 6)) for point in found.points]
@@ -156,10 +156,10 @@ def _predict(name: str, session: Session, overrides: tuple[str, ...]) -> Predict
 
 
 def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
-    """Parse ``KEY=VALUES`` into the key and a list of values. Raise InputError if the text has another form.
+    """Parse ``KEY=VALUES`` into the key and a list of values. Raise InputError if the text is malformed.
 
-    A range doubles from its first number to its last. ``*4`` after the range changes the factor to 4. In a list,
-    numbers without a unit have the unit of the last number.
+    In a range, each value is twice the previous one. ``*4`` after the range changes the factor to 4. In a list, the
+    unit may follow only the last number, as in ``1,2,4 Gbit/s``.
 
     >>> parse_sweep("cluster.bandwidth=1..5Gbit/s"), parse_sweep("cluster.hosts=2..32*4")
     (('cluster.bandwidth', ['1 Gbit/s', '2 Gbit/s', '4 Gbit/s', '5 Gbit/s']), ('cluster.hosts', ['2', '8', '32']))
@@ -182,7 +182,7 @@ def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
 
 
 def _with_unit(values: Sequence[str]) -> list[str]:
-    """Append the unit of the last number to numbers without a unit. Return other values unchanged."""
+    """Append the unit of the last value to all others if they are numbers without a unit."""
     last = re.fullmatch(rf"({_NUMBER})\s*([A-Za-z/]+)", values[-1])
     if last is None or len(values) < 2 or not all(re.fullmatch(_NUMBER, value) for value in values[:-1]):
         return list(values)

@@ -164,7 +164,7 @@ class ReplayRow(AnswerRecord):
     messages: int
 
     def cells(self, base_s: float) -> list[str]:
-        """Return the table's cells. The ratio is relative to ``base_s``, the time in seconds on the first network."""
+        """Return the cells of the table. The ratio is relative to ``base_s``, the seconds on the first network."""
         end = format_time(self.elapsed_s) if self.complete else f"never ends ({format_time(self.elapsed_s)})"
         times = format_ratio(self.elapsed_s / base_s) if base_s and self.complete else "-"
         return [self.title, end, times, format_time(self.computed_s), format_time(self.waited_s), f"{self.messages:,}"]
@@ -172,7 +172,7 @@ class ReplayRow(AnswerRecord):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class ReplayAnswer(Answer):
-    """The result of ``ringlab replay``: the times of a recording on a network, and with each what-if."""
+    """The result of ``ringlab replay``: the times of a recording on a network, and for each what-if."""
 
     kind: ClassVar[str] = "replay"
 

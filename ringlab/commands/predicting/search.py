@@ -288,7 +288,7 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
 
 @contextmanager
 def _refusing(key: str | None, value: str, refused: list[str]) -> Iterator[None]:
-    """Append the message of an InputError in the block to ``refused``. If ``key`` is None, raise the error instead."""
+    """Collect the message of an InputError in ``refused`` and continue. If ``key`` is None, the error is raised."""
     try:
         yield
     except InputError as error:
