@@ -54,7 +54,7 @@ def list_command(
 
 @dataclass(frozen=True)
 class Name(AnswerRecord):
-    """A name that ``ringlab list`` shows, with a one-line description."""
+    """The name of an algorithm, preset, model or scenario that ``ringlab list`` shows, with one line about it."""
 
     name: str
     about: str
@@ -84,10 +84,10 @@ class Names(Answer):
 
 
 def list_names(kind: str | None = None) -> Names:
-    """Return the names in each category, or only in the category ``kind``, with one-line descriptions.
+    """Return the names of all built-in algorithms, presets, models and scenarios, with a line about each.
 
-    Algorithms are described by their docstrings, models by their parameter counts, presets and scenarios by their
-    titles. Raises InputError for an unknown category.
+    ``kind``, such as "models", selects one category. Algorithms are described by their docstrings, models by their
+    parameter counts, presets and scenarios by their titles. Raises InputError for an unknown category.
 
     >>> names = list_names()
     >>> [each.name for each in names.scenarios][:3], names.models[0].about
@@ -111,7 +111,7 @@ def list_names(kind: str | None = None) -> Names:
 
 @dataclass(frozen=True, repr=False)
 class HardwareCatalog(Answer):
-    """The hardware catalog by category, without sources."""
+    """The result of ``ringlab list hardware``: the whole catalog by category, without the sources of its values."""
 
     kind = "hardware"
 
@@ -131,7 +131,7 @@ class HardwareCatalog(Answer):
 
 @dataclass(frozen=True, repr=False)
 class HardwarePart(Answer):
-    """A machine or a part in the hardware catalog: its values with their sources, and a machine's links."""
+    """The result of ``ringlab list hardware NAME``: the values of one machine or part with their sources."""
 
     kind = "hardware"
 

@@ -103,11 +103,11 @@ class CheckAnswer(Answer):
 def check(
     algorithms: str | Algorithm, world_sizes: str | Iterable[int] = "1-33", *, progress: Progress | None = None
 ) -> CheckAnswer:
-    """Prove algorithms at each world size, or report their errors. An interrupt returns the verdicts so far.
+    """Prove that algorithms are correct at each world size, or report their first errors.
 
     ``algorithms`` is an Algorithm, ``all_reduce/ring``, ``FILE.py``, ``FILE.py:NAME``, or ``library`` for all built-in
-    algorithms. ``world_sizes`` are integers, or a string such as ``1-8,16``. Raises InputError if ``algorithms`` or a
-    world size is invalid, and KeyboardInterrupt if interrupted before the first verdict.
+    algorithms. ``world_sizes`` are integers, or a string such as ``1-8,16``. If interrupted, the verdicts so far are
+    returned. Raises InputError if an argument is invalid, and KeyboardInterrupt if there is no verdict yet.
 
     >>> check("all_reduce/ring", "1-4")
     <CheckAnswer: 1 proved, 0 wrong>

@@ -59,7 +59,7 @@ def command(
 
 @dataclass(frozen=True)
 class Description(Answer):
-    """The result of ``ringlab describe``: the machine's keys with their origins, and the scenario's text."""
+    """The result of ``ringlab describe``: keys that describe the machine, the origin of each, and a scenario file."""
 
     kind: ClassVar[str] = "description"
 
@@ -80,8 +80,8 @@ class Description(Answer):
 def describe(files: Sequence[Path | str], *, system: str | None = None, keys: Sequence[str] = ()) -> Description:
     """Describe the machine that wrote the logs or topology files, including its P2P and GPUDirect support.
 
-    The machine ``system`` and ``keys`` such as ``nodes=2`` complete the description. Raise InputError if a file,
-    ``system`` or a key is invalid, or the description is incomplete.
+    ``system`` names the machine if the files do not. ``keys`` such as ``nodes=2`` override keys of the description.
+    Raise InputError if a file, ``system`` or a key is invalid, or if the description remains incomplete.
 
     >>> describe(["topo.txt", "system.xml"]).system.gpus  # doctest: +SKIP
     8

@@ -60,7 +60,7 @@ class DoctorAnswer(Answer):
 
 
 def doctor(progress: Progress | None = None) -> DoctorAnswer:
-    """Check which features work on this machine. This takes about a second and emulates two hosts.
+    """Check which features work on this machine. One of the checks emulates a network of two hosts.
 
     >>> doctor().findings[0].subject  # doctest: +SKIP
     'Python'

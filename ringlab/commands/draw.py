@@ -36,10 +36,10 @@ USUAL = "star8"  # the scenario in which an algorithm file is drawn by default
 
 
 def _load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str]) -> tuple[LoadedScenario, str | None]:
-    """Return the scenario to draw, and the name of the algorithm to draw or None for the default.
+    """Return the scenario to draw, and the name of the algorithm to draw, or None to draw the default.
 
-    If ``source`` is ``FILE.py``, its algorithms are drawn in the scenario ``star8``. If ``algorithm`` is ``FILE.py``,
-    its algorithms replace the scenario's algorithms, unless the scenario already loads ``algorithm`` from a file.
+    The algorithms of a ``source`` ``FILE.py`` are drawn in the scenario ``star8``. An ``algorithm`` ``FILE.py:NAME``
+    replaces the scenario's algorithms, unless the scenario itself loads it from a file.
     """
     if _names_program(source):
         if algorithm is not None:
@@ -92,7 +92,7 @@ class DrawOptions:
         return Session(calibration=self.calibration, progress=TerminalProgress())
 
     def check_unused(self, trace: str, algorithm: str | None) -> None:
-        """Raise InputError if an option is set that has no effect on a trace, such as ``--algorithm`` or ``--size``."""
+        """Raise InputError if an option is set that has no effect on a trace, such as ``--algorithm``."""
         others = {"--size": self.size, "--calibration": self.calibration, "--set": self.set_keys}
         check_unused(trace, ONE_RUN, **{"--algorithm": algorithm, **others})
 
@@ -206,7 +206,7 @@ class Picture(Answer):
 
 
 def _embed(path: Path) -> str:
-    """Return HTML that contains the picture; "" for a large file, or a type that notebooks do not show."""
+    """Return HTML that shows the picture. Return "" if the file is large, or notebooks do not show its type."""
     suffix = path.suffix.lower()
     if suffix not in (".html", *IMAGES) or path.stat().st_size > FileBytes.EMBEDDED:
         return ""
@@ -226,7 +226,7 @@ def is_record(source: str | Path) -> bool:
 
 
 def check_unused(source: str | Path, why: str, **arguments: object) -> None:
-    """Raise InputError if any of ``arguments`` is set. ``why`` explains why a picture of ``source`` ignores them."""
+    """Raise InputError if any of ``arguments`` is set. ``why`` tells the user why they have no effect."""
     names = [name for name, value in arguments.items() if value]
     if names:
         raise InputError(f"{source}: {why}; remove {' and '.join(names)}")
@@ -250,9 +250,9 @@ def draw_scenario(
     size: str | int | None,
     session: Session,
 ) -> Picture:
-    """Simulate and draw ``algorithm``. By default, draw the last algorithm, and in a player the last nine.
+    """Simulate an algorithm of a scenario and draw its messages, up to the first error if it is incorrect.
 
-    An incorrect algorithm is drawn up to its first error. Raises InputError for an unknown algorithm or suffix.
+    The default is the last algorithm; in a player, the last nine. Raises InputError for an unknown algorithm or suffix.
     """
     run = _one_run(scenario, algorithm, size, session)
     if viz.check_file(path, "a picture of messages").suffix.lower() == ".html":
@@ -288,9 +288,9 @@ def plot_scenario(
     size: str | int | None,
     session: Session,
 ) -> Picture:
-    """Plot a simulated scenario as .png, .svg or .pdf. ``algorithm`` and ``size`` select the run of a "path".
+    """Simulate a scenario and write a plot. Only a "path" plot has an ``algorithm`` and a ``size``.
 
-    Raises InputError if ``kind`` is unknown or does not suit the scenario, and KeyboardInterrupt if interrupted.
+    Raises InputError if ``kind`` or the suffix is unknown, or if the scenario lacks what ``kind`` shows.
     """
     _check_kind(kind, path)
     if kind != "path":

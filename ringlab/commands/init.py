@@ -33,7 +33,7 @@ def command(
 
 @dataclass(frozen=True, repr=False)
 class Beginnings(Answer):
-    """The files that ``ringlab init`` wrote. Without files, the answer lists all names."""
+    """The result of ``ringlab init``: the files that it wrote, or no files if it only listed the names."""
 
     kind = "init"
 
@@ -54,10 +54,10 @@ class Beginnings(Answer):
 
 
 def init(name: str | None = None, output: Path | str | None = None) -> Beginnings:
-    """Write the files of an example or a built-in scenario. Without a name, only list the names.
+    """Copy an example or a built-in scenario for editing. Without a name, only list the names.
 
-    ``output`` is the path of the first file; the other files are written next to it. Raises InputError for an unknown
-    name, for ``output`` without a name, and if a file already exists.
+    ``output`` is the path of the first file; the others are written next to it. Raises InputError if the name is
+    unknown, if ``output`` is set without a name, or if a file already exists.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

@@ -151,7 +151,7 @@ def _place(exercise: JudgedExercise) -> str:
 
 
 def _compare(number: Predicted) -> str:
-    """Return "right", the answer as a multiple of the right value, or "not that" for a ratio of 0 or infinity.
+    """Compare a prediction with the correct value: return "right", a ratio such as "half of that", or "not that".
 
     >>> _compare(Predicted(2.0, answer=1.0)), _compare(Predicted(2.0, answer=5.0))
     ('half of that', '2.5 times that')
@@ -215,10 +215,10 @@ def _show_lesson(number: int, file: Path | None, on: str | None, output: Path | 
 def play_lesson(
     lesson: Lesson, file: Path, cluster: Cluster, host: VirtualHost, show: Show = show_on_own
 ) -> tuple[Finished, list[PlayedRun]]:
-    """Run a lesson file on virtual ranks, and return the result and the runs for the player; none if nothing was sent.
+    """Run a lesson file on virtual ranks. Return the result, and the runs that the player shows.
 
-    The second run is the library algorithm that the lesson names, if ``cluster`` has as many ranks as the lesson.
-    ``show`` receives the program's output.
+    The first run is the lesson file's. The second is the library algorithm that the lesson names, if ``cluster`` has as
+    many ranks as the lesson. No run is returned if no message was sent. ``show`` receives the program's output.
     """
     shown, ranks = lesson.shown, min(lesson.shown.ranks, cluster.world_size)
     with TemporaryDirectory(prefix="ringlab-learn-") as folder:

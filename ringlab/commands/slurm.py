@@ -206,10 +206,10 @@ class Job:
 
 
 def make_job(scenario: LoadedScenario, reference: str, options: JobOptions | None = None) -> Job:
-    """Return the job that runs a scenario. ``reference`` is the scenario's name or path.
+    """Return the Slurm job that runs a scenario. ``reference`` is the scenario's name or path.
 
-    By default, each machine of the scenario's cluster is a node. Raises InputError if the nodes do not have exactly the
-    scenario's number of ranks.
+    By default, each machine of the scenario's cluster is a node. Raises InputError unless all nodes have equally many
+    ranks, and together as many as the scenario.
     """
     options = JobOptions() if options is None else options
     cluster, nodes, per_node = scenario.cluster, options.nodes, options.per_node
@@ -243,7 +243,7 @@ def _make_script_job(script: str, options: JobOptions, arguments: Sequence[str])
 
 
 def write_batch_file(job: Job, options: SlurmOptions) -> str:
-    """Return the batch script. Raise InputError for a value that Slurm would misread.
+    """Return the batch script. Raise InputError if an option has blanks or other characters that Slurm interprets.
 
     >>> print(write_batch_file(Job("star8", "Eight hosts", 8, 1), SlurmOptions()).splitlines()[1])
     # Eight hosts: 8 ranks on 8 nodes, 1 GPU each. Written by `ringlab slurm`; `sbatch FILE` submits it.

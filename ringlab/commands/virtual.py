@@ -83,7 +83,7 @@ class VirtualAnswer(Answer):
 
     @classmethod
     def of(cls, finished: Finished, options: VirtualOptions, load: MachineLoad | None = None) -> "VirtualAnswer":
-        """Return the answer for a run. Without live timing, the recording is replayed on the cluster.
+        """Return the result of a run. Without live timing, the run's recording is replayed on the cluster.
 
         ``load`` is the load of other processes on this machine during the run.
         """
@@ -128,7 +128,7 @@ class VirtualAnswer(Answer):
 
     @property
     def trace(self) -> Trace | None:
-        """The messages of the run; None if there are none, or too many to draw."""
+        """The trace of the run; None if nothing was recorded, or if there are too many messages to draw."""
         if self.replayed is None or len(self.replayed.message_end) > allowed(Gigabyte.RECORDED):
             return self.live
         return make_trace(self.replayed)
@@ -142,9 +142,9 @@ class VirtualAnswer(Answer):
         return f"<VirtualAnswer of {self.program}: {', '.join(parts)}>"
 
     def writers(self, files: "FileOptions") -> Iterator[Callable[[], object]]:
-        """Yield a writer for each requested file. A run with findings may have no data; the writer then prints a note.
+        """Yield a function that writes each requested file. After a run with findings, it may print a note instead.
 
-        Raises InputError if a file has no data although the run has no findings.
+        Raises InputError if there is nothing to write although the run has no findings.
         """
         requested = [(files.recording, self.recording), (files.trace, self.trace if files.trace else None)]
         for path, content in requested:
@@ -230,10 +230,10 @@ USUAL = 64  # ranks of the default cluster if --ranks is 0
 
 
 class ProgramCommand(TyperCommand):
-    """A command whose options precede the program or directly follow its name. Later arguments go to the program."""
+    """A command that takes its options before the program or directly after it. Later arguments go to the program."""
 
     def parse_args(self, context: Any, args: list[str]) -> list[str]:
-        """Parse the options. Options that directly follow the program are moved to the front first."""
+        """Parse the options. If options directly follow the program's name, move them before it first."""
         program, rest = args[: 1 + (args[:1] == ["-m"])], args[1 + (args[:1] == ["-m"]) :]
         options = {name: each for each in self.params for name in each.opts if each.name != "module"}
         place = 0
@@ -343,7 +343,7 @@ def command(
 
 
 def run_virtually(options: VirtualOptions, timeout: float, show: Show) -> VirtualAnswer:
-    """Run a program on virtual ranks and return the answer.
+    """Run a program on virtual ranks and return the result.
 
     Raise InputError if an option is invalid, and RunFailed if the run does not finish within ``timeout`` seconds.
     """
@@ -372,7 +372,7 @@ def _make_options(program: UserProgram, request: ProgramOptions) -> VirtualOptio
 
 
 def choose_cluster(word: str | None, ranks: int) -> Cluster:
-    """Return the network that ``--on`` names, with ``ranks`` ranks; without ``word``, a star (default: 64 ranks).
+    """Return the cluster that ``--on`` names. Without a name, return a star with ``ranks`` ranks, or 64 for 0.
 
     Raise InputError if ``word`` names no network, or one of its keys is invalid.
     """
