@@ -26,7 +26,7 @@ AnyScenario = TypeVar("AnyScenario", bound=LoadedScenario)
 
 
 def on_emulated(scenario: AnyScenario) -> AnyScenario:
-    """Return the scenario on its emulated cluster. Raise InputError for faults or a cluster that cannot be emulated."""
+    """Return the scenario with its cluster as emulated. Raise InputError if it has faults or cannot be emulated."""
     if scenario.faults != NO_FAULTS:
         raise InputError(
             f"{scenario.path}: faults cannot be reproduced on an emulated network; remove [faults], "
@@ -39,7 +39,7 @@ def on_emulated(scenario: AnyScenario) -> AnyScenario:
 
 @contextmanager
 def emulated(cluster: Cluster, progress: Progress) -> Iterator[EmulatedNetwork]:
-    """Emulate a cluster's network during the block, and report its accuracy.
+    """Emulate a cluster's network during the block, and report how accurate its links are.
 
     Raise InputError if the cluster or its traffic cannot be emulated on this machine, and RunFailed if building fails.
     """
@@ -51,7 +51,7 @@ def emulated(cluster: Cluster, progress: Progress) -> Iterator[EmulatedNetwork]:
 
 
 def as_built(scenario: AnyScenario, network: EmulatedNetwork) -> AnyScenario:
-    """Return the scenario, without latencies if this machine's kernel cannot delay packets."""
+    """Return the scenario of the network. It has no latencies if this machine's kernel cannot delay packets."""
     if network.delays or not network.plan.is_delayed:
         return scenario
     return replace(scenario, cluster=without_latencies(scenario.cluster))
@@ -82,7 +82,7 @@ def hosts_bandwidth(cluster: Cluster) -> float:
 
 
 def calibrate_for_emulation(scenario: LoadedScenario, session: Session) -> Calibration:
-    """Measure messages between two emulated hosts, and compute times on as many processes as the cluster has ranks.
+    """Calibrate on two emulated hosts, and time training on as many processes as the cluster has ranks.
 
     The link between the two hosts has the most frequent bandwidth of the cluster's hosts.
     """

@@ -1,4 +1,4 @@
-"""Prepares a lesson's run for the player: steps and chunks of messages, buffer contents, and pipeline-stage spans."""
+"""Prepares a lesson's run for the player: it adds steps and chunks of messages, buffer contents and pipeline stages."""
 
 import json
 from bisect import bisect_right
@@ -24,7 +24,7 @@ from viz.player.runs import PlayedRun
 class SeenMessage(NamedTuple):
     """A message between a lesson's ranks: its chunks, its first element, and the lines that send and receive it.
 
-    ``chunk`` is the first of ``chunks`` chunks, or -1 for a message that is not part of a rank's tensor.
+    ``chunk`` is the index of its first chunk, or -1 if the message is not part of a rank's tensor.
     """
 
     chunk: int
@@ -69,7 +69,7 @@ def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> Played
 
 
 def find_wrong_end(buffers: Buffers | None) -> str:
-    """Describe the first chunk whose final contents are wrong, and the right contents. Return "" if all are right."""
+    """Describe the first chunk with wrong final contents, and what it must contain. Return "" if all are right."""
     if buffers is None:
         return ""
     last = dict(enumerate(buffers.start.tolist())) | dict(
@@ -88,7 +88,7 @@ def find_wrong_end(buffers: Buffers | None) -> str:
 
 
 def _whose(bits: int) -> str:
-    """Return the ranks whose data a chunk contains, as text.
+    """Describe the ranks whose data a chunk contains.
 
     >>> _whose(0b1111), _whose(0b100), _whose(COMPLETE)
     ('data of ranks 0-3', 'data of rank 2', 'data of no rank')
@@ -98,7 +98,7 @@ def _whose(bits: int) -> str:
 
 
 def _number(trace: Trace, pairs: Mapping[tuple[int, int], Sequence[SeenMessage]]) -> tuple[Trace, list[SeenMessage]]:
-    """Return a trace whose messages have steps and chunks, and the contents of each message.
+    """Return a trace whose messages have steps and chunks, and the messages as the ranks observed them.
 
     Operations that a rank posts at the same time belong to one step.
     """
@@ -126,7 +126,7 @@ def _find_buffers(
 ) -> Buffers:  # fmt: skip
     """Return the contents of all ranks' chunks over time.
 
-    A change between two observations is attributed to the last message that the rank received.
+    If a chunk changed between two observations, the last message that the rank received is assumed to be the cause.
     """
     messages, ranks = trace.messages, trace.world_size
     places = contents[0][0]

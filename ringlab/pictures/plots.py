@@ -19,7 +19,7 @@ from simcomm.model.faults import NO_FAULTS
 
 
 def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
-    """Return the subtitle and the bars of a waterfall. Each training run has a bar with its phases.
+    """Return the subtitle and the bars of a waterfall plot. Each training run has a bar, divided into its phases.
 
     Without training runs, each collective at the largest size has a bar. In a comparison, the measured time has its own
     bar below the predicted time. Raises InputError if the answer has neither training runs nor collectives.
@@ -76,11 +76,11 @@ def scaling_curves(
     tick: Tick = lambda *_: None,
     progress: Progress | None = None,
 ) -> "list[viz.Curve]":
-    """Return the predicted throughput and efficiency of each training on growing parts of the cluster.
+    """Return the predicted throughput and efficiency of each training on the first 2, 3, 4, 6, 8, ... hosts.
 
-    A part has the first hosts of the cluster. Parts that are too large to simulate are skipped and reported to
-    ``progress``. Raises InputError if the scenario has no training, or its cluster is this machine, because a
-    calibration is only valid for its number of ranks. Raises TooLarge if all parts are too large.
+    Numbers of hosts that are too large to simulate are skipped and reported to ``progress``. Raises InputError if the
+    scenario has no training, or its cluster is this machine, because a calibration is only valid for its number of
+    ranks. Raises TooLarge if all numbers are too large.
     """
     trainings, cluster = predictable(scenario.trainings), scenario.cluster
     if not trainings:

@@ -1,4 +1,4 @@
-"""Simulates a scenario's algorithms with their messages: one run for a picture or a file, several for the player."""
+"""Simulates a scenario's algorithms and records their messages, for a picture, a trace file or the player."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,10 +33,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OneRun:
-    """A run of one algorithm of a scenario, at one size.
+    """One algorithm of a scenario at one size, to simulate. Without a collective: the first steps of a training.
 
     ``algorithm`` is the name of an algorithm of the scenario, or any Algorithm. Default: the scenario's last algorithm.
-    ``nbytes`` is the size. Default: the largest size. Without a collective, the run is the first steps of a training.
+    ``nbytes`` is the buffer size. Default: the scenario's largest size.
     """
 
     scenario: LoadedScenario
@@ -57,7 +57,7 @@ class OneRun:
         return simulate(model, resolved, faults=self.scenario.faults)
 
     def simulate_to_failure(self) -> Trace:
-        """Simulate the run and return its trace, which ends at the first error if the algorithm is incorrect.
+        """Simulate the run and return its trace. If the algorithm is incorrect, the trace ends at its first error.
 
         Raise InputError if the scenario lacks the algorithm, or has no [collective] table but ``nbytes`` is set.
         """
@@ -93,9 +93,9 @@ class OneRun:
         return comparison.call(algorithm, self.nbytes or max(comparison.sizes), self.scenario.cluster.world_size)
 
     def _find(self, candidates: Mapping[str, T]) -> T:
-        """Return the candidate that the run's algorithm names. Default: the last candidate.
+        """Return the candidate with the name of the run's algorithm. Default: the last candidate.
 
-        A name without parameters matches if it is unique. ``my.py:fancy`` matches ``fancy``.
+        Parameters can be omitted if the name is unique. The file of ``my.py:fancy`` is ignored.
         """
         name = self.algorithm and check_text("algorithm", self.algorithm, "ring").rpartition(".py:")[2]
         known = ", ".join(candidates) or "none that can be predicted"
@@ -138,7 +138,7 @@ def write_run(scenario: LoadedScenario, session: Session, path: Path) -> None:
 def predict_runs(
     run: OneRun, tick: Tick = lambda *_: None, leave_out: Callable[[TooLarge], None] | None = None
 ) -> list[PlayedRun]:
-    """Simulate a run for the player. If it names no algorithm, simulate the scenario's last ``MOST_RUNS`` algorithms.
+    """Simulate runs for the player: the algorithm of ``run`` or, if it is None, the last ``MOST_RUNS`` of the scenario.
 
     A single run with faults is followed by the same run without faults. If a run is too large, ``leave_out`` is called
     with the error; without ``leave_out``, the error is raised. Raises InputError for an unknown algorithm.
@@ -163,7 +163,7 @@ def predict_runs(
 
 
 def beside_measured(predicted: Sequence[PlayedRun], measured: Sequence[Trace]) -> list[PlayedRun]:
-    """Return each measured run followed by its prediction, or only the last ones if a player cannot show all."""
+    """Return each measured run, followed by its prediction. If a player cannot show all, return the last ones."""
     runs = []
     for trace in measured:
         runs.append(PlayedRun(trace, f"{short_name(trace)}, measured"))
