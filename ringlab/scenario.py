@@ -1,6 +1,6 @@
 """The Python API of scenarios: ``load`` a scenario, then predict, run, compare, trace or draw it.
 
-The functions also accept the name of a built-in scenario or a file. They are the methods of ``Scenario``.
+The functions also accept a file or the name of a built-in scenario. They are the methods of ``Scenario``.
 """
 
 from dataclasses import fields, replace
@@ -58,11 +58,11 @@ def run(
 ) -> "RunAnswer":
     """Run a scenario on real processes on this machine.
 
-    Algorithms named ``auto`` are chosen with ``calibration``, which is measured if it is missing. ``backend`` is "gloo"
-    or "nccl". A collective is stopped after ``timeout`` seconds, and a training run if no step finishes within
-    ``timeout`` seconds. With ``emulate``, the scenario's network is emulated on this machine. ``resume`` is a
-    checkpoint, or "auto" for the newest complete checkpoint of each training run. ``watch`` records metrics of training
-    runs. Raises InputError if a value is invalid, and RunFailed if a rank fails.
+    The calibration selects the algorithms for ``auto``. It is measured first if it is missing. ``backend`` is "gloo" or
+    "nccl". A collective, or a step of a training run, is stopped after ``timeout`` seconds. With ``emulate``, the
+    scenario's network is emulated on this machine. ``resume`` is a checkpoint, or "auto" for the newest complete
+    checkpoint of each training run. ``watch`` records metrics of training runs. Raises InputError if a value is
+    invalid, and RunFailed if a rank fails.
 
     >>> measured = load("here.toml").run(timeout=60)  # doctest: +SKIP
     >>> measured.collectives[0].algorithm, measured.collectives[0].time_s > 0  # doctest: +SKIP
@@ -94,10 +94,10 @@ def compare(
 ) -> "Comparison":
     """Predict a scenario, run it, and return predicted and measured times side by side.
 
-    Without ``calibration``, the cached one is used, or a new one is measured in about 15 seconds. With ``thorough``,
-    calibration and run alternate for minutes, so that drift of the machine cancels out. ``emulate``, ``backend`` and
-    ``timeout`` are as in ``run``. Raises RunFailed if a rank fails, and InputError if a value is invalid, the scenario
-    has faults, or its cluster is neither this machine nor emulated.
+    By default, the cached calibration is used. If there is none, a new one is measured in about 15 seconds. With
+    ``thorough``, calibration and run alternate for minutes, so that drift of the machine cancels out. ``emulate``,
+    ``backend`` and ``timeout`` are as in ``run``. Raises RunFailed if a rank fails. Raises InputError if a value is
+    invalid, the scenario has faults, or its cluster is neither this machine nor emulated.
 
     >>> both = load("here.toml").compare(timeout=60)  # doctest: +SKIP
     >>> both.collectives[0].time_s.predicted > 0  # doctest: +SKIP
@@ -148,11 +148,11 @@ def plot(
     calibration: Source = None,
     progress: Progress | None = None,
 ) -> "Picture":
-    """Plot a training "step", its "scaling", the critical "path" or the "cluster" as .png, .svg or .pdf.
+    """Plot a training "step", its "scaling", the critical "path" of a run or the "cluster" as .png, .svg or .pdf.
 
-    For a "path", ``source`` may also be a trace, and ``algorithm`` and ``size`` select the scenario's run. By default,
-    this is the last algorithm at the largest size. Raises InputError if ``kind``, the algorithm or the suffix is
-    unknown, or the scenario lacks the part to plot.
+    For a "path", ``source`` may also be a trace. If it is a scenario, ``algorithm`` and ``size`` select the run. By
+    default, this is the last algorithm at the largest size. Raises InputError if ``kind``, the algorithm or the suffix
+    is unknown, or if the scenario lacks what ``kind`` shows.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -222,9 +222,9 @@ class Scenario(scenarios.LoadedScenario):
     ) -> "CalibrationAnswer":
         """Measure this machine for the predictions of the scenario, and cache the result for a day.
 
-        ``ranks`` defaults to the number of ranks that the scenario requires, or 2. ``backend`` is "gloo" or "nccl". The
-        processes are stopped after ``timeout`` seconds. Raises InputError if a value is invalid. Raises RunFailed if a
-        rank fails, or if measurements are noisy and ``accept_noise`` is not set.
+        ``ranks`` is the number of processes. Default: as many as the scenario requires, or 2. ``backend`` is "gloo" or
+        "nccl". The processes are stopped after ``timeout`` seconds. Raises InputError if a value is invalid. Raises
+        RunFailed if a rank fails, or if measurements are noisy and ``accept_noise`` is not set.
 
         >>> load("here.toml").calibrate(timeout=60, accept_noise=True).calibration.ranks  # doctest: +SKIP
         2

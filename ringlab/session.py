@@ -31,7 +31,7 @@ Source = Calibration | Path | str | None  # a calibration, its file, or None for
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """The options that all layers of a command share.
+    """The options of a command that all its functions share.
 
     ``calibration`` is a Calibration, its file, or None for this machine's cached calibration. Real ranks use
     ``backend``, "gloo" or "nccl", and are stopped after ``timeout_s`` seconds.
@@ -56,14 +56,14 @@ class Session:
         return replace(self, calibration=calibration)
 
     def computing(self, text: str) -> AbstractContextManager[Tick]:
-        """Return a context that reports the progress of a long computation. ``text`` describes the computation."""
+        """Return a context that reports the progress of a long computation, which ``text`` describes."""
         return computing(self.progress, text)
 
     def find_calibration(self, scenario: LoadedScenario) -> Calibration | None:
-        """Return the session's calibration; without one, the cached calibration if the scenario requires one.
+        """Return the session's calibration. If it has none, return the cached one if the scenario requires one.
 
-        Returns None if no calibration is required, or no fresh one is cached. Raises InputError if the file is invalid,
-        or the session has a calibration that the scenario does not use.
+        Returns None if no calibration is required, or if none is cached or it is too old. Raises InputError if the file
+        is invalid, or if the session has a calibration that the scenario does not use.
         """
         source = self.calibration
         if source is None:
@@ -77,7 +77,7 @@ class Session:
         return given if isinstance(given, Calibration) else read_calibration(given)
 
     def is_calibrated(self, scenario: LoadedScenario) -> bool:
-        """Return whether the available calibration covers the scenario, so that nothing must be measured first."""
+        """Return whether the scenario can be predicted without measuring this machine first."""
         if self.calibration is not None or needed_ranks(scenario) is None:
             return True
         calibration = self.find_calibration(scenario)
@@ -87,10 +87,10 @@ class Session:
         return all(model.is_calibrated_for(training) for training in _trainings_to_time(scenario))
 
     def find_or_calibrate(self, scenario: LoadedScenario) -> Calibration | None:
-        """Return the result of ``find_calibration``. If it is required but missing, incomplete or noisy, measure first.
+        """Return the scenario's calibration. If it is required but missing, incomplete or noisy, measure it first.
 
-        Measuring takes about 15 seconds. Unless an algorithm is ``auto``, few sizes other than the scenario's are
-        measured. A calibration that the session itself has is used even if it is noisy.
+        Measuring takes about 15 seconds. Few sizes other than the scenario's are measured, unless an algorithm is
+        ``auto``. A calibration that the session itself has is used even if it is noisy.
         """
         ranks = needed_ranks(scenario)
         if ranks is None or self.is_calibrated(scenario):
@@ -102,9 +102,9 @@ class Session:
         return self.calibrate(ranks, trainings, calls, accept_noise=True, brief=not _has_auto(scenario))[0]
 
     def calibration_to_choose(self, scenario: LoadedScenario) -> Calibration | None:
-        """Return the calibration that resolves ``auto`` before a run; None if no algorithm is ``auto``.
+        """Return the calibration that selects the algorithm for ``auto``. Return None if no algorithm is ``auto``.
 
-        Ranks of a launcher do not calibrate, because they would disturb each other. Raises InputError if the session
+        Under a launcher, nothing is measured, because ranks would disturb each other. Raises InputError if the session
         has a calibration but no algorithm is ``auto``.
         """
         if not _has_auto(scenario):
@@ -120,8 +120,8 @@ class Session:
     ) -> tuple[Calibration, str]:
         """Measure this machine for a scenario, and return the calibration and its cache file.
 
-        ``ranks`` defaults to the number of ranks that the scenario requires, or 2. Raises the errors of ``calibrate``,
-        and InputError if the scenario requires another number of ranks.
+        The default number of ``ranks`` is the one that the scenario requires, or 2. Raises InputError if the scenario
+        requires another number of ranks. Also raises the errors of ``calibrate``.
         """
         needed = needed_ranks(scenario)
         if None not in (ranks, needed) and ranks != needed:
@@ -177,7 +177,7 @@ class Session:
                 self.progress.note(note)
 
     def keep_if_none(self, calibration: Calibration) -> None:
-        """Cache the calibration of a ``thorough`` comparison, unless a fresh one is cached, which covers more sizes."""
+        """Cache the calibration of a ``thorough`` comparison, unless another is cached: others cover more sizes."""
         if find_cached(calibration.ranks, calibration.backend) is None:
             self._cache(calibration)
 
@@ -193,7 +193,7 @@ class Session:
 
 
 def find_cached(ranks: int, backend: str) -> Calibration | None:
-    """Return the cached calibration of this machine; None if it is missing, old or invalid."""
+    """Return the cached calibration of this machine. Return None if it is missing, older than a day or invalid."""
     try:
         with inputs_protected():  # so that the command may replace the file
             return cached_calibration(ranks, backend)
@@ -202,7 +202,7 @@ def find_cached(ranks: int, backend: str) -> Calibration | None:
 
 
 def check_session(session: Session | None) -> Session:
-    """Return ``session``, or a default one without progress reports if it is None.
+    """Return ``session``. If it is None, return a session with default options, which reports no progress.
 
     Raise InputError for another type.
     """
@@ -233,7 +233,7 @@ def gpu_names() -> list[str]:
 
 
 def needed_ranks(scenario: LoadedScenario) -> int | None:
-    """Return the number of ranks of the calibration that a scenario requires; None if it requires none."""
+    """Return the number of ranks for which a scenario requires a calibration; None if it requires none."""
     clusters = [scenario.cluster, *(what_if.cluster for what_if in scenario.what_ifs)]
     if all(cluster.transport is not None for cluster in clusters) and not _trainings_to_time(scenario):
         return None
@@ -258,7 +258,7 @@ def _calls_to_time(scenario: LoadedScenario) -> list[CollectiveCall]:
 
 
 def _trainings_to_time(scenario: LoadedScenario) -> list[Training]:
-    """Return the training runs whose compute times are not stated. DDP is only included on this machine."""
+    """Return the training runs whose compute times are not stated. DDP runs are omitted on other clusters."""
     trainings = scenario.trainings if scenario.cluster.is_here else predictable(scenario.trainings)
     return [training for training in trainings if training.compute is None]
 

@@ -49,7 +49,7 @@ class Line(NamedTuple):
 
 
 class Sentences(NamedTuple):
-    """Sentences under a table. Reports show them in another place than the tables."""
+    """Sentences under a table. An HTML report shows them separately from the tables."""
 
     said: Sequence[str]
 
@@ -58,7 +58,7 @@ class Sentences(NamedTuple):
 class Table:
     """Rows under headings. The first ``words`` columns contain text; all other columns contain numbers.
 
-    ``sections`` has names for groups of consecutive rows, and the number of rows in each group. The first column shows
+    ``sections`` divides the rows into groups, each with a name and a number of rows. An additional first column shows
     the names. If ``letters``, the width of a column, is set, a table that is wider than the terminal is split.
     """
 
@@ -100,8 +100,8 @@ class Table:
     def _widths(self, rows: Sequence[Sequence[str]], width: int) -> list[int]:
         """Return the widths of the columns in a terminal of ``width`` characters.
 
-        A table that is too wide breaks its headings first, then cells between words, then anywhere. Each step narrows
-        the widest column until the table fits.
+        To make a wide table fit, first its headings are broken into lines, then cells between words, then cells
+        anywhere.
         """
         limits = []
         for heading, *column in zip(self.headings, *rows, strict=True):

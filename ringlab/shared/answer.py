@@ -19,7 +19,7 @@ class AnswerRecord:
 
 
 class Answer(AnswerRecord):
-    """Base class of a command's result. ``kind`` is its type in the JSON; ``show`` yields its tables and lines."""
+    """Base class of the result of a command. ``kind`` is its type in the JSON; ``show`` yields what is printed."""
 
     kind: ClassVar[str]
     interrupted: bool = False  # whether results are missing because the command was interrupted
@@ -73,7 +73,7 @@ def _fields(record: Any) -> dict[str, Any]:
 
 
 def shorten(value: Any) -> Any:
-    """Round the floats in plain JSON to seven significant digits, more precise than any measurement.
+    """Round the floats in JSON data to seven significant digits, which is more than any measurement has.
 
     >>> shorten({"time_s": 0.012345678912, "bytes": 123456789})
     {'time_s': 0.01234568, 'bytes': 123456789}

@@ -1,4 +1,4 @@
-"""The sentences under the tables of a scenario: fastest algorithm, scaling, errors, effects of faults."""
+"""Builds the sentences under the tables of a scenario: fastest algorithm, scaling, errors, effects of faults."""
 
 from collections.abc import Iterable, Sequence
 from math import inf
@@ -21,7 +21,7 @@ WORTH_NAMING = 0.1  # share of the critical path; shorter parts are not named
 def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Sequence[str] = ()) -> tuple[str, ...]:
     """Return sentences about the fastest algorithm and gradient sync, the largest error, and faults, then ``caveats``.
 
-    Times that were measured on a busy machine are not compared.
+    If this machine was busy during a comparison, return only a sentence that says so.
     """
     if busy := _describe_load(answer):
         return (busy,)
@@ -37,9 +37,9 @@ def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Seq
 
 
 def headline(answer: ScenarioAnswer[Any]) -> str:
-    """Return the sentence about the fastest training.
+    """Return the conclusion about the fastest training run or, without one, about the fastest collective.
 
-    Without a training, return the sentence about the fastest collective. Without either, return the title.
+    Return the title if there is neither, or if this machine was busy during a comparison.
     """
     sentences = [] if _describe_load(answer) else [*_fastest_training(answer), *_fastest_collective(answer)]
     return sentences[0] if sentences else answer.title
@@ -54,7 +54,7 @@ def _describe_load(answer: ScenarioAnswer[Any]) -> str:
 
 
 def _number(value: Value) -> float:
-    """Return the measured time if known, otherwise the predicted time; infinity for a run that never ends."""
+    """Return the measured time, or the predicted time if none was measured; infinity if the run never ends."""
     if isinstance(value, SideBySide):
         value = value.predicted if value.measured is None else value.measured
     return inf if value is None else value
@@ -85,7 +85,7 @@ def _fastest_collective(answer: ScenarioAnswer[Any]) -> list[str]:
 def describe_crossovers(where: str, entries: Iterable[CollectiveFigures[Any]]) -> list[str]:
     """Return a list with one sentence about the sizes at which each algorithm is fastest.
 
-    The list is empty if one algorithm is fastest at all sizes. Algorithms within 1 % of the fastest do not replace it.
+    The list is empty if one algorithm is fastest at all sizes. Times within 1 % of the fastest count as equal.
     """
     seconds = dict[int, dict[str, float]]()
     for entry in entries:
@@ -103,7 +103,7 @@ def describe_crossovers(where: str, entries: Iterable[CollectiveFigures[Any]]) -
 
 
 def _describe_sizes(first: int, last: int, sizes: Sequence[int]) -> str:
-    """Describe the sizes from ``first`` to ``last``. The smallest and the largest of ``sizes`` are not named."""
+    """Describe the range of sizes from ``first`` to ``last`` among ``sizes``, such as "up to 1 MiB"."""
     if first == sizes[0]:
         return f"up to {format_size(last)}"
     if last == sizes[-1]:
@@ -154,9 +154,9 @@ def _worst_error(answer: ScenarioAnswer[Any]) -> list[str]:
 
 
 def effect(figures: ClusterFigures[Any], without: ClusterFigures[Any] | None = None) -> str:
-    """Describe the effect of faults on the fastest training run or, without training runs, on the fastest collective.
+    """Describe how faults affect the fastest training run or, without training runs, the fastest collective.
 
-    Times are compared with those in ``without``, if they are from the same cluster. Return "" without faults.
+    If ``without`` is from the same cluster, its times without faults are compared. Return "" without faults.
     """
     entry = min(_shown(figures), key=lambda each: _seconds(each) or inf, default=None)
     if entry is None or entry.faults is None:

@@ -118,7 +118,7 @@ def _place(error: Exception) -> str:
 
 
 def _say(error: Exception) -> None:
-    """Print the error, unless the process that reads standard output has exited.
+    """Print the error, unless it says that the process that reads standard output has exited.
 
     Under torchrun, rank 0 and the failed rank print it. Ranks that only lost a peer do not.
     """
@@ -129,7 +129,7 @@ def _say(error: Exception) -> None:
 
 
 def _flush() -> None:
-    """Flush standard output. If that fails, raise OSError once and prevent Python's own attempt at exit.
+    """Flush standard output. If that fails, raise OSError, and keep Python from flushing again at exit.
 
     A closed standard output is not an error.
     """

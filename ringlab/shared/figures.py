@@ -1,6 +1,6 @@
-"""Computes the results of collectives and training runs from their traces: one record for each row of an answer.
+"""Computes the results of collectives and training runs from their traces: one record for each row of a table.
 
-``N`` is the type of times and rates: ``SideBySide`` in a comparison, otherwise a float, or None if a run never ends.
+``N`` is the type of times and rates: ``SideBySide`` in a comparison, else a float, or None for a run that never ends.
 """
 
 from dataclasses import dataclass, replace
@@ -48,7 +48,7 @@ N = TypeVar("N")
 
 
 class Figures(AnswerRecord):
-    """Base class for results of a collective or a training. In the JSON, ``faults`` is one flat table."""
+    """Base class for the results of a collective or a training run. In the JSON, ``faults`` is one flat object."""
 
     def to_dict(self) -> dict[str, Any]:
         content = super().to_dict()
@@ -84,7 +84,7 @@ class CollectiveFigures(Figures, Generic[N]):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingFigures(Figures, Generic[N]):
-    """The result of a training: seconds of a step and its phases, samples/s of all ranks together, and efficiency."""
+    """The result of a training run: seconds per step and phase, samples/s of all ranks together, and efficiency."""
 
     gradient_sync: str
     world_size: int
@@ -145,8 +145,8 @@ def collective_figures(trace: Trace, faults: FaultFigures | None = None) -> Coll
 def training_figures(trace: Trace, training: Training, faults: FaultFigures | None = None) -> TrainingFigures[Number]:
     """Compute the results of a training from the spans in its trace.
 
-    Times are means over the ranks, then medians over the steps after warm-up. The mean is meaningful because a fast
-    rank waits in its gradient sync. Times are None if the run did not end or has no steps.
+    Times are means over the ranks, then medians over the steps after warm-up. Means are meaningful because fast ranks
+    wait for slow ones in the gradient sync. Times are None if the run did not end or has no steps.
     """
     facts = trace.facts
     unknown: TrainingFigures[Number] = TrainingFigures(
@@ -179,7 +179,7 @@ def training_figures(trace: Trace, training: Training, faults: FaultFigures | No
 
 
 class PhaseSeconds(NamedTuple):
-    """The seconds of each phase by step and rank. Warm-up steps only count if there are no other steps."""
+    """The seconds of each phase by step and rank. Warm-up steps are omitted, unless there are no others."""
 
     steps: Ints  # [steps]: step numbers
     phases: Floats  # [PHASES, steps, ranks]
@@ -198,12 +198,12 @@ class PhaseSeconds(NamedTuple):
         return cls(steps[is_counted], np.array(phases, np.float64)[:, is_counted], took_part[is_counted])
 
     def median_over_steps(self, values: Floats) -> float:
-        """Return the mean over the ranks, then the median over the steps, of ``values`` [steps, ranks]."""
+        """Return the median over the steps of the mean over the ranks of ``values`` [steps, ranks]."""
         return median(fmean(row[ranks].tolist()) for row, ranks in zip(values, self.took_part, strict=True))
 
 
 def _exposed_s(trace: Trace, seconds: PhaseSeconds, phases: dict[str, float], training: Training) -> float | None:
-    """Return the exposed communication of a step in seconds; None without buckets, or if it is unknown.
+    """Return the exposed communication of a step in seconds. Return None without buckets, or if it is unknown.
 
     GPUs do not report when a bucket is full. Their exposed communication is the sync time, plus the additional time of
     backward compared with a single rank.
@@ -218,7 +218,7 @@ def _exposed_s(trace: Trace, seconds: PhaseSeconds, phases: dict[str, float], tr
 def _exposed_after_buckets(trace: Trace, seconds: PhaseSeconds) -> float | None:
     """Return the exposed communication of a step in seconds, as the mean over the ranks; None without buckets.
 
-    When the last bucket is full, backward has finished computing. The rest of backward, and the sync, only wait.
+    A rank's backward has finished computing when its last bucket is full. After that, backward and sync only wait.
     """
     spans = trace.spans
     spans = spans.select(np.isin(spans.step, seconds.steps))
@@ -238,7 +238,7 @@ def _exposed_after_buckets(trace: Trace, seconds: PhaseSeconds) -> float | None:
 
 
 def side_by_side(predicted: Number, measured: Number, uncertainty: float | None = None) -> SideBySide:
-    """Pair two values with the relative error of the prediction. The error is None if a value is missing or zero."""
+    """Combine two values with the relative error of the prediction, which is None if a value is missing or zero."""
     if not predicted or not measured:  # a sync that overlaps backward has no length
         return SideBySide(predicted, measured, None, uncertainty)
     return SideBySide(predicted, measured, (predicted - measured) / measured, uncertainty)

@@ -24,7 +24,7 @@ PRICE_KEY = "training.price_per_hour"
 
 
 def machine_line(name: str) -> dict[str, Any]:
-    """Return the machine that ``--system`` names, as keys of a system description.
+    """Return the keys of a system description that select the machine ``name``, as given to ``--system``.
 
     Raise InputError if the machine is unknown.
     """
@@ -78,14 +78,14 @@ def check_gpu(where: Path | str, run: NcclTestsRun, system: System) -> None:
 
 
 def show_skipped(reasons: Sequence[str]) -> Iterator[Part]:
-    """Yield the first reasons why rows of a table were skipped, and the number of other skipped rows."""
+    """Yield a line for each of the first skipped rows, with the reason, and a line that counts the others."""
     yield from (Line(f"skipped: {reason}", wrap=True) for reason in reasons[:MOST_NAMED])
     if len(reasons) > MOST_NAMED:
         yield f"skipped: {len(reasons) - MOST_NAMED} more rows"
 
 
 class DevicePrice(NamedTuple):
-    """The price of a device in dollars per hour, None if unknown, and a note on its origin."""
+    """The price of a device in dollars per hour, or None if it is unknown, and a note on its source."""
 
     dollars: float | None
     note: str | None
@@ -94,9 +94,9 @@ class DevicePrice(NamedTuple):
 def find_price(spread: SpreadTraining, base: SpreadTraining, counts: Sequence[int]) -> DevicePrice:
     """Return the scenario's hourly price of a device. Without one, return the lowest on-demand price in the price list.
 
-    The scenario's price is not used if a what-if replaces the machine of ``base`` without setting a price. A listed
-    price is for the cluster's own instance type if the list has it. Otherwise, it is for an instance type with the same
-    GPUs and links and at least as fast NICs, which offers all ``counts`` of devices.
+    The scenario's price is not used if a what-if replaces the machine of ``base`` without setting a price. In the price
+    list, the cluster's own instance type counts. If it is missing, those count that offer all ``counts`` of devices
+    with the same GPUs and links, and at least as fast NICs.
     """
     stated = spread.training.price_per_hour
     system, base_system = (

@@ -59,10 +59,10 @@ def find_job(training: TrainingSection, folder: Path) -> TrainingJob:
 def find_training_model(
     name: str, folder: Path, shape: tuple[int, ...] | None = None, parameters: int | None = None
 ) -> ModelProfile:
-    """Return the profile of a built-in model or of a model with published runs, or trace another model.
+    """Return the profile of a built-in model or of a model with published runs. Trace any other model.
 
-    ``shape`` overrides the shape of a sample. With ``parameters``, the profile is an estimate with equal layers. Raises
-    InputError if the model is unknown, or does not support ``shape``.
+    ``shape`` overrides the shape of a sample. If ``parameters`` is set, return an estimate for a model with so many
+    parameters and equal layers. Raises InputError if the model is unknown, or does not support ``shape``.
 
     >>> find_training_model("ResNet-50", Path(".")).model
     'resnet50'
@@ -115,9 +115,9 @@ _follow_known = lru_cache(maxsize=16)(_follow)  # a user's file may change and i
 
 
 def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
-    """Return a scenario's training. Phase times in the scenario are for ``stated_batch`` samples.
+    """Return a scenario's training. The compute times that it states are for ``stated_batch`` samples.
 
-    The times of a language model on cataloged GPUs are computed from its shapes, unless the scenario states them. Raise
+    If it states none, those of a language model on GPUs in the catalog are computed from its dimensions. Raise
     InputError if the model is unknown, or a key does not apply to the model or the GPUs.
     """
     host = host_of_cluster(spread.cluster, spread.algorithm)
@@ -172,9 +172,9 @@ def named_optimizer(training: TrainingSection) -> str:
 
 
 def find_belief(gpu: str, framework: str) -> tuple[Belief, str | None]:
-    """Return the parameters of the closed forms, and a note on the user's saved runs that adapted them.
+    """Return the parameters of the planner's performance model, and a note on the saved runs that adapted them.
 
-    Only runs with this GPU and framework are used. Without such runs, the note is None.
+    Only the user's runs with this GPU and framework are used. Without such runs, the note is None.
     """
     own_runs = find_own_runs(gpu, framework)
     return (believe(), None) if own_runs is None else (own_runs.belief, f"Adapted to {own_runs.title}.")

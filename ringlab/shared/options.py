@@ -77,7 +77,7 @@ ReportOpt = Annotated[Path | None, drawing("a report", "Write an HTML report wit
 def option(default: Any, *names: str, **settings: Any) -> Any:
     """Return a dataclass field that ``with_groups`` turns into an option, with the settings of ``typer.Option``.
 
-    ``names`` defaults to the name of the field: ``--log-dir`` for ``log_dir``.
+    ``names`` are the option's names. The default is the field's name: ``--log-dir`` for ``log_dir``.
     """
     metadata = {"names": names, "settings": settings}
     if default == []:

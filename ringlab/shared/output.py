@@ -36,7 +36,7 @@ def naming_standard_output() -> Iterator[None]:
 
 
 class PlainConsole(Console):
-    """A rich console without markup that escapes control characters except line ends."""
+    """A rich console that prints markup as it is, and escapes control characters other than line ends."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return the text to show. rich calls this for every text, also in tables."""
@@ -47,7 +47,7 @@ class PlainConsole(Console):
         raise  # rich calls this in its except block
 
     def _check_buffer(self) -> None:
-        """Write the buffer. A broken standard error is ignored, because answers are not written there."""
+        """Write the buffer. Errors of standard error are ignored, because results are never written there."""
         try:
             with naming_standard_output():
                 super()._check_buffer()
@@ -86,10 +86,10 @@ def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
 
 
 def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object]) -> None:
-    """Print an answer, write its JSON, and call ``writers``. If ``json_to`` is ``-``, only print the JSON.
+    """Print a command's result, write its JSON, and call ``writers``. If ``json_to`` is ``-``, print only the JSON.
 
-    Only rank 0 writes. If an output fails, the other outputs are still written before OSError is raised. If the command
-    was interrupted, exit with status 130.
+    Under a launcher, only rank 0 writes. If an output fails, the others are still written before OSError is raised. If
+    the command was interrupted, exit with status 130.
     """
     if is_first_rank():
         shown = [] if json_to == "-" else [lambda: print_parts(answer.show(), make_console())]
@@ -101,7 +101,7 @@ def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object])
 def write_files(*writers: Callable[[], object]) -> None:
     """Call all writers. Then raise the first OSError, with the other errors as notes.
 
-    A broken pipe, which is not reported, is only raised if there is no other error.
+    A broken pipe is raised only if it is the only error, because it is not reported to the user.
     """
     errors = []
     for write in writers:

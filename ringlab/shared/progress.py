@@ -28,7 +28,7 @@ class Progress:
 
     @contextmanager
     def task(self, text: str, late_s: float = 0.0) -> Iterator[Tick]:
-        """Report a task that has taken ``late_s`` seconds. The block receives a callback to report counts."""
+        """Report the progress of the block if it takes more than ``late_s`` seconds. Yield a callback for counts."""
         yield lambda rank, done, total, now: None
 
     def note(self, text: str) -> None:
@@ -51,7 +51,7 @@ def check_progress(progress: Progress | None) -> Progress:
 
 @contextmanager
 def computing(progress: Progress | None, text: str) -> Iterator[Tick]:
-    """Report the progress of a computation that takes over two seconds, and the compilation of the engine.
+    """Report the progress of the block if it takes over two seconds, and whether the engine is being compiled.
 
     >>> with computing(None, "simulating") as tick:
     ...     tick(0, 1, 2, "ring")
@@ -75,7 +75,7 @@ class Interruption:
 
 @contextmanager
 def keeping(results: Sized) -> Iterator[Interruption]:
-    """Suppress and record a KeyboardInterrupt that ends the block, but raise it if ``results`` is empty."""
+    """Suppress a KeyboardInterrupt in the block, unless ``results`` is empty. Yield an object that records it."""
     interruption = Interruption()
     try:
         yield interruption
@@ -93,7 +93,7 @@ class TerminalProgress(Progress):
 
     @contextmanager
     def task(self, text: str, late_s: float = 0.0) -> Iterator[Tick]:
-        """Show a task until the block ends. A thread updates it, also while compiled code runs."""
+        """Show the progress of the block. A thread updates it, so that it also changes while compiled code runs."""
         shown = (_Bar if self.console.is_terminal else _Lines)(self.console, text)
         ended = Event()
         thread = Thread(target=_show, args=(shown, ended, late_s), daemon=True)
@@ -177,7 +177,7 @@ def _show(shown: _Lines, ended: Event, late_s: float) -> None:
 
 
 def draw_to(answer: Any, path: Path | None, json_to: str | None) -> Callable[[], None]:
-    """Return a function that draws an answer into ``path`` and prints the path. Without a path, it does nothing."""
+    """Return a function that draws a result into ``path`` and prints the path. If ``path`` is None, it does nothing."""
 
     def draw() -> None:
         if path is not None:

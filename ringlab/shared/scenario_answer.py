@@ -62,7 +62,7 @@ class ScenarioAnswer(Answer, Generic[N]):
 
     @property
     def place(self) -> str:
-        """The cluster or machine on which the scenario's own results were predicted or measured."""
+        """The cluster, or the machine, on which the scenario's own results were predicted or measured."""
         return self.cluster
 
     @property
@@ -180,7 +180,7 @@ def _compared_training(clusters: Sequence[Cluster]) -> Iterator[Part]:
 
 
 def _phases(clusters: Sequence[Cluster]) -> tuple[list[str], str, Format]:
-    """Return the phases to show, and the unit of their times with its format."""
+    """Return the phases to show, the unit of their times, and a function that formats the times."""
     entries = [entry for cluster in clusters for entry in cluster.training]
     loads = any(_seconds(entry.loading_s for entry in entries))
     times = time_unit(_seconds(getattr(entry, f"{name}_s") for entry in entries for name in STEP))

@@ -52,7 +52,7 @@ def end_now() -> None:
 def exit_on_signals() -> Iterator[None]:
     """End the block on SIGINT, SIGTERM or SIGHUP, and exit with 128 plus the signal's number.
 
-    Ranks of a launcher only handle SIGINT, because the launcher ends them with signals.
+    Ranks of a launcher only handle SIGINT, because the launcher ends them with the other signals.
     """
     handlers = {signal.SIGINT: interrupt}
     if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():  # a launcher ends its ranks itself, by signals to all at once
@@ -83,9 +83,9 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def watch_interrupts() -> None:
-    """End this process soon after an interrupt, even in compiled code, which Python cannot interrupt.
+    """End this process soon after an interrupt, even in compiled code.
 
-    A signal writes its number to a pipe at once; a thread reads the pipe.
+    Python runs a signal's handler only after compiled code, but writes its number to a pipe at once. A thread reads it.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return  # the parent process makes this process ignore interrupts

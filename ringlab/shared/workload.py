@@ -45,13 +45,13 @@ MOST_RECORDED = 2_000_000  # messages of all repetitions, up to which waits are 
 def resolve_calls(
     comparison: CollectiveComparison | None, cluster: Cluster, calibration: Calibration | None
 ) -> list[CollectiveCall]:
-    """Return the collectives of a scenario on a cluster, with ``auto`` resolved for each size."""
+    """Return the collectives of a scenario on a cluster, with an algorithm for each size in place of ``auto``."""
     calls = comparison.calls(cluster.world_size) if comparison else ()
     return [resolve_auto(call, cluster, calibration) for call in calls]
 
 
 def resolve_training(training: Training, cluster: Cluster, calibration: Calibration | None) -> Training:
-    """Return the training with ``auto`` resolved to an algorithm whose ranks all add in the same order."""
+    """Return the training with an algorithm in place of ``auto``: one that gives all ranks bitwise equal sums."""
     sync = training.gradient_sync
     if sync is None or sync.is_decided:  # the gradients of a user's model need not be counted to run it
         return training
@@ -92,7 +92,7 @@ def check_programs(scenario: LoadedScenario, calls: Sequence[CollectiveCall], tr
 
 
 def count_work(job: CollectiveCall | Training, model: PerformanceModel, faults: Faults) -> int:
-    """Return the number of messages to simulate, in all repetitions; 0 if a formula predicts the row.
+    """Return the number of messages to simulate, in all repetitions; 0 if a formula predicts the time.
 
     Raises TooLarge if the schedule exceeds the memory limit, and ProgramError if the program is incorrect.
     """
@@ -104,7 +104,7 @@ def count_work(job: CollectiveCall | Training, model: PerformanceModel, faults: 
 
 
 class Place(NamedTuple):
-    """A cluster to simulate. Number 0 is the scenario's own cluster; the clusters of what-ifs follow."""
+    """A cluster to simulate: the scenario's own cluster, which has number 0, or the cluster of a what-if."""
 
     number: int
     title: str
@@ -140,7 +140,7 @@ def group_by_cluster(places: Sequence[Place], simulated: Sequence[tuple[Row, Fig
 
 @dataclass(frozen=True)
 class Simulator:
-    """Simulates the rows of a scenario on its cluster and on those of its what-ifs."""
+    """Simulates a scenario's collectives and training runs on its cluster and on those of its what-ifs."""
 
     scenario: LoadedScenario
     calibration: Calibration | None
@@ -210,9 +210,9 @@ class Simulator:
         return self.simulated[key]
 
     def with_uncertainty(self, simulated: Sequence[tuple[Row, Figures]], in_turns: bool) -> list[tuple[Row, Figures]]:
-        """Add the uncertainty of each field to the scenario's own rows, which come first.
+        """Add the uncertainty of each predicted value to the results on the scenario's own cluster.
 
-        Predictions are repeated with each fold of the calibration and, on an emulated cluster, with slower cores. The
+        Predictions are repeated with each fold of the calibration and, for an emulated cluster, with slower cores. The
         more they differ, the larger the uncertainty. It also grows with the age of the calibration, except with
         ``in_turns``.
         """
