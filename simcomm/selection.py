@@ -153,8 +153,8 @@ def resolve_auto(
 ) -> CollectiveCall:
     """Return the call with ``auto`` replaced by the model's choice, labeled for example ``auto (ring)``.
 
-    ``among`` lists the candidates. Default: the library's. Calls with other algorithms are returned unchanged. Raise
-    InputError if no candidate is defined for this number of ranks.
+    ``among`` lists the candidates. Default: all algorithms in the library. Calls with other algorithms are returned
+    unchanged. Raise InputError if no candidate is defined for this number of ranks.
 
     >>> import simcomm
     >>> call = CollectiveCall(auto("broadcast"), elements=16)

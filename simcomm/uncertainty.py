@@ -85,7 +85,7 @@ def of_emulated(seconds: float, parts: Sequence[float | None], slower: float | N
 
 
 def find_noise(calibration: Calibration) -> list[str]:
-    """Return the reasons not to trust a calibration; an empty list if there are none.
+    """Return messages about signs that the machine was busy during a calibration. The list may be empty.
 
     >>> from collectives.records.calibration import FittedLine, MachineLoad
     >>> line, load = FittedLine(1e-5, 1e-9, 0.05), MachineLoad(0.4, 0.0)
@@ -114,12 +114,12 @@ def _contradictions(calibration: Calibration) -> Iterator[str]:
 
 
 def _kind(point: ComputePoint) -> tuple[str, str, int, int]:
-    """Return what two compute points must share to be compared: model, dataset, batch size and threads."""
+    """Return a key that equals that of comparable compute points: model, dataset, batch size and threads."""
     return point.model, point.dataset, point.batch_size, point.threads
 
 
 def _disagreements(calibration: Calibration) -> Iterator[tuple[float, str]]:
-    """Yield the folds' disagreement, with a name, for each size of a message class and each phase of computation."""
+    """Yield (disagreement of the folds, name) for each message class at each size, and for each compute phase."""
     parts = calibration.parts
     for curve in calibration.message_classes:
         kind = (curve.pattern, curve.width, curve.reduces, curve.is_first, curve.in_training)

@@ -29,7 +29,7 @@ class ThisMachine(Cluster):
         return [self.title] * self.world_size
 
     def on_first(self, world_size: int) -> Cluster:
-        """Return the cluster unchanged. Raise InputError for fewer or more ranks, which need another calibration."""
+        """Return the cluster if it has ``world_size`` ranks. Raise InputError otherwise: calibrate for that number."""
         if world_size != self.world_size:
             raise InputError(
                 f"world_size must be {self.world_size}, the number of ranks of {self.title}, not {world_size}"

@@ -161,8 +161,8 @@ def on_one_switch(
 ) -> Cluster:
     """Build ``nodes`` machines whose NICs all connect to one non-blocking switch (s0), with a rank on each GPU.
 
-    ``gpus_per_node`` uses only the first GPUs of each machine. Raise InputError if the machine has fewer GPUs, or has
-    no NIC for several nodes.
+    Set ``gpus_per_node`` to use only the first GPUs of each machine. Raise InputError if the machine has fewer GPUs, or
+    has no NIC for several nodes.
 
     >>> from simcomm.cluster.hardware import find_machine
     >>> on_one_switch(find_machine("dgx-h100"), nodes=2)

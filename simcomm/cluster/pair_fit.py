@@ -111,7 +111,7 @@ def _check_goodput(probes: PairProbes, rate: float) -> None:
 
 
 def _chain(probes: PairProbes, small: int) -> tuple[float, float]:
-    """Return the seconds that each further hop of ``small`` bytes adds to a chain, and the seconds of a single hop."""
+    """Return two times in seconds for a chain of messages of ``small`` bytes: of each further hop, and of one hop."""
     seconds = sorted((hops, duration) for nbytes, hops, duration in probes.chains if nbytes == small)
     further = [
         (later - sooner) / (many - few)

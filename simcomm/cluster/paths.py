@@ -154,7 +154,7 @@ class ShortestPaths:
         return _by_number(order, counts, links)
 
     def _by_gateway(self, gateways: Ints, queries: list[Ints]) -> tuple[Ints, Ints]:
-        """Return the number of links of each path, and the links of all paths, searching once per gateway.
+        """Search once per gateway. Return the number of links of each path, and the links of all paths.
 
         ``gateways`` has the last non-leaf node of each path. It is sorted, and ``queries`` has the same order.
         """

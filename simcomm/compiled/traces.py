@@ -81,7 +81,7 @@ def trace_nothing(inputs: EngineInput, elapsed: float, method: str) -> Trace:
 
 
 def trace_messages(inputs: EngineInput, timing: Timing, base: float = 0.0) -> Messages:
-    """Return the messages that arrived, in the order of a trace. Add ``base`` seconds to their times."""
+    """Return the messages that arrived, sorted as in a trace. Add ``base`` seconds to their times."""
     routes = pair_routes(inputs.cluster, inputs.pairs, inputs.routes)
     return Messages(routes, collective=inputs.index, **_message_columns(inputs, timing, base))
 

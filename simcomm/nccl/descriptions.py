@@ -81,7 +81,7 @@ class Keys(BaseModel):
 
 
 def read_keys(where: str, line: Mapping[str, Any]) -> dict[str, Any]:
-    """Check keys and return them, with bandwidths in GB/s. Raise InputError, with ``where``, for an invalid key.
+    """Return checked keys, with bandwidths in GB/s. Raise InputError, starting with ``where``, if a key is invalid.
 
     >>> read_keys("system mine", {"nodes": 2, "nic": "100 Gbit/s"})
     {'nodes': 2, 'nic': 12.5}

@@ -153,7 +153,8 @@ def _ll_messages(comm: Communicator, collective: str, algorithm: str, sizes: Flo
     """Return the time in us that LL's messages between nodes add, for each size in bytes.
 
     The CPU sends a message only when the flags of all its lines are set (``sendProxyProgress`` in
-    ``src/transport/net.cc`` of NVIDIA/nccl). A message is a chunk of a channel, at most a slot.
+    ``src/transport/net.cc`` of NVIDIA/nccl). A message is one chunk of a channel, and no larger than a slot of LL's
+    buffer.
     """
     chunks = comm.ranks if algorithm == "ring" else 1
     message = np.minimum(sizes / chunks / used_channels(comm, algorithm, "ll", sizes), LL_SLOT)

@@ -41,8 +41,8 @@ class EmulatedModel(NetworkModel):
     def measured_ranks(self, training: Training) -> int:
         """Return the number of concurrent processes whose calibrated compute times are used for the local ranks.
 
-        If compute is not calibrated for as many processes, the largest smaller calibrated number is used that keeps all
-        cores busy. Without such a number, return the number of local ranks.
+        This is the number of local ranks if compute is calibrated for it. Otherwise, it is the largest smaller
+        calibrated number that keeps all cores busy. Without such a number, it is the number of local ranks.
         """
         local, calibration = self.cluster.local_ranks, self.calibration
         threads = threads_per_rank(local)

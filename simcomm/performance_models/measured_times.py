@@ -65,9 +65,9 @@ def time_collective(
 ) -> CollectiveTiming:
     """Return the timing of a collective in which rank r starts at ``starts[r]`` seconds.
 
-    ``division_s`` is the seconds to divide a mean. Default: the calibrated reduction time. ``in_training`` selects
-    message times that were measured inside training steps. ``collective`` is the number of the collective within the
-    run.
+    ``division_s`` is the time in seconds to divide a sum for a mean. Default: the calibrated reduction time.
+    ``in_training`` selects message times that were measured inside training steps. ``collective`` is the number of the
+    collective within the run.
     """
     world_size = len(starts)
     schedule = verified_schedule(call.algorithm, world_size, call.root)

@@ -84,8 +84,8 @@ class MessageSimulator:
     def simulate_compiled(self, call: CollectiveCall, options: SimulationOptions) -> Trace:
         """Simulate on the compiled engine. Raise ProgramError if the program can deadlock, even if this run does not.
 
-        Faults and empty chunks, which are never sent, can hide a deadlock. Therefore such a run is first checked with
-        full chunks and without faults.
+        Faults and empty chunks, which are never sent, can hide a deadlock. With more than 64 ranks, a run with empty
+        chunks or with faults that may hang it is first simulated with full chunks and without faults.
         """
         world_size, faults, record = self.cluster.world_size, options.faults, options.record
         schedule = compact_schedule(call.algorithm, world_size, call.root)

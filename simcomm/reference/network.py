@@ -136,7 +136,7 @@ class Network:
             self._end([flow for flow in self.flows if flow.seconds_left <= wait * (1 + SAME_WAIT)])
 
     def _affected_flows(self) -> list[Flow]:
-        """Return the flows that share a changed link, directly or through other flows. Other flows keep their rates."""
+        """Return the flows on changed links, and all flows that share links with them directly or through others."""
         links, affected = set(self._changed), set()
         reached = list(links)
         for link in reached:

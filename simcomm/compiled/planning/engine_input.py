@@ -84,7 +84,7 @@ class EngineInput:
         return ChunkSizes(self.schedule.chunks, self.call.elements, self.call.itemsize, self.transport.gamma)
 
     def with_table(self, most: int = Gigabyte.WRITTEN) -> "EngineInput":
-        """Return the input with a table of all ranks' operations as its schedule, so that every message has ``names``.
+        """Return the input with its schedule as a table of all ranks' operations, which ``names`` requires.
 
         Raise TooLarge if there are more than ``most`` messages per gigabyte of the memory limit.
         """
@@ -212,7 +212,7 @@ def share_repetitions() -> None:
 
 
 def as_repeated(inputs: EngineInput) -> EngineInput:
-    """Return the input. Within ``repetitions``, it shares derived data with an earlier input of the same call."""
+    """Return the input. Within ``repetitions``, share the data of an earlier input that differs only in its faults."""
     earlier = _repeated.get()
     if earlier is None:
         return inputs

@@ -212,7 +212,7 @@ def _hold_back(routes: Routes, private: Bools, begin: int, end: int) -> Bools:
 
 
 def _link_pairs(records: Records, hop_link: Ints, links: int, messages: int) -> tuple[Ints, Records]:
-    """Number the link pairs of every route. Return the number for every two hops, and a record per link pair."""
+    """Return the number of the link pair for every two hops on each route, and a record per link pair."""
     counts = records["hops"]
     number = int((counts.astype(np.int64) ** 2).sum())
     _check_number(len(counts), counts, number, messages, links)

@@ -90,7 +90,7 @@ class TcpPlan:
         self.occupied.append(occupied)
 
     def _message(self, rank: int, index: int, transfer: Transfer[Extent], step: SliceStep[Extent]) -> int:
-        """Return the number of a transfer's message. The k-th send of a chain matches the k-th receive on its peer."""
+        """Return a transfer's message number. In each chain, the k-th send matches the k-th receive on its peer."""
         if transfer in self._numbers:
             return self._numbers[transfer]
         sends = transfer.operation.kind is SEND
@@ -237,7 +237,7 @@ def _slow_down(plan: TcpPlan, inputs: EngineInput) -> None:
 
 
 def records_of(plan: TcpPlan) -> tuple[Records, Records, Records]:
-    """Return the records of messages, items and streams before the run."""
+    """Return the initial records of messages, items and streams."""
     count, streams = len(plan.messages), np.zeros(len(plan.streams), STREAM)
     messages, items = np.zeros(count, TCP_MESSAGE), np.zeros(2 * count, ITEM)
     columns = np.array(plan.messages, np.float64).reshape(-1, 5).T
