@@ -3,7 +3,7 @@
 * ``run`` measures a collective, ``train`` trains a model, ``calibrate`` measures this machine for predictions.
 * ``emulate`` creates a cluster's network on this machine, for the other functions to run on.
 * ``launch`` calls any function on each rank. ``set_status`` and ``report_progress`` report the rank's activity.
-* ``all_reduce`` and eleven other collectives work on tensors in any process with a group of torch.distributed.
+* ``all_reduce`` and eleven other collectives work on tensors in any process of a torch.distributed group.
   ``classroom`` has four of them for a first exercise, called with the rank and the world size.
 * ``execute`` and ``Executor`` run any rank program on a tensor.
 * ``RunFailed`` is raised when a run fails: ``RankFailed`` if a rank fails, ``TimedOut`` if the time runs out.

@@ -1,7 +1,7 @@
 """Collectives for a first exercise, which take the rank and the world size as arguments.
 
 They work in place on the default group of ``torch.distributed`` and send only point-to-point messages. All raise
-InputError, a ValueError, if ``rank`` or ``world_size`` is not that of this process. The examples show rank 0 of two.
+InputError, a ValueError, if ``rank`` or ``world_size`` differs from the group's. The examples show rank 0 of two ranks.
 """
 
 import torch

@@ -95,15 +95,15 @@ class Setting(NamedTuple):
 def make_calibration(blocks: Sequence[Block], setting: Setting) -> Calibration:
     """Compute a calibration from the medians over all repetitions in ``blocks``.
 
-    If there are at least ``PARTS`` blocks, ``split`` divides them into lists. The field ``parts`` then has one
-    calibration for each list.
+    If there are at least ``PARTS`` blocks, also compute a calibration from each list that ``split`` returns, and store
+    these calibrations in ``parts``.
     """
     parts = [_make_one(share, setting) for share in split(blocks)] if len(blocks) >= PARTS else []
     return replace(_make_one(blocks, setting), parts=parts)
 
 
 def split(blocks: Sequence[Block]) -> list[list[Block]]:
-    """Distribute the blocks over ``PARTS`` lists in round-robin order. Each list then has blocks from the whole launch.
+    """Distribute the blocks round-robin over ``PARTS`` lists, so that each list covers the whole measuring time.
 
     Blocks of collectives and of each kind of training run are distributed separately.
     """
@@ -256,7 +256,7 @@ def _spread(seconds: Sequence[float]) -> float:
 
 
 def _line(message_classes: Sequence[MessageCurve], pattern: str) -> FittedLine:
-    """Fit message time to message size for ``pattern``, without messages that are reduced or first in a sequence."""
+    """Fit a line to the times of ``pattern`` messages that are neither reduced nor the first of a sequence."""
     points = [
         point
         for curve in message_classes

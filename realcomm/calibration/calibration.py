@@ -84,8 +84,8 @@ def make_plan(
 
     If ``runs`` is true, the calls and training runs are also executed between the calibration blocks. Messages are
     timed at the sizes that the calls send and at ``LINE_SIZES``. If ``all_sizes`` is true, sizes from 4 KiB to 16 MiB
-    replace ``LINE_SIZES``. ``turns`` is the number of rounds after the first training block and, without ``runs``,
-    after the first collective block.
+    replace ``LINE_SIZES``. Training blocks are repeated in ``turns`` rounds. Without ``runs``, so are blocks of
+    collectives.
     """
     message_classes = [message_class for call in calls for message_class in find_message_classes(call, ranks)]
     sizes = [size for size in SIZES if ranks * ranks * size <= MEMORY]
@@ -112,7 +112,7 @@ def make_plan(
 
 
 def _common_classes(nbytes: int, ranks: int, every_kind: bool) -> Iterable[MessageClass]:
-    """Yield the message classes to measure at ``nbytes``. ``every_kind`` adds fans, reductions and first messages."""
+    """Yield the message classes to measure. ``every_kind`` adds fan-in, fan-out, reductions and first messages."""
     if ranks < 2:
         return
     if not every_kind:
@@ -130,7 +130,7 @@ def _probes(message_classes: Iterable[MessageClass], ranks: int) -> tuple[Probe,
 
 
 def _sync_bytes(training: Training) -> list[int]:
-    """Return the bytes of each gradient sync in a step: one sync for all gradients, or one for each bucket."""
+    """Return the bytes of each all_reduce that synchronizes gradients in a step."""
     if training.buckets is None:
         return [training.gradient_bytes]
     return [bucket.nbytes for bucket in training.fill_buckets(training.gradients)]

@@ -35,11 +35,10 @@ class LoadWatch:
         self._own = process_time() - self._own
 
     def share_of_others(self, ranks_cpu_s: float | None = None) -> MachineLoad | None:
-        """Return the load that other processes caused, or None if the kernel's counters are missing or have not
-        advanced.
+        """Return the load that other processes caused, or None if the kernel's counters are missing or unchanged.
 
         ``ranks_cpu_s`` is the CPU time of this process's ranks, in seconds. Default: the value in the kernel's
-        counters, which include only ranks and emulated networks that have ended.
+        counters. These include ranks and emulated networks only if their processes have ended.
         """
         if self._begin is None or self._end is None or self._end.total <= self._begin.total:
             return None

@@ -25,9 +25,9 @@ def calibrate_pair(
 ) -> PairProbes:
     """Emulate two hosts that are connected by a switch, and return measurements of the messages between them.
 
-    ``bandwidth`` is the rate of both links in bytes/s. This takes about 40 seconds at 50 Mbit/s. If ``crowd``, an
-    earlier result, is given, its measurements with 4 and 8 ranks are reused, which halves the time. Raise RunFailed if
-    this machine cannot emulate a network or if packets are lost. Raise RankFailed and TimedOut as ``launch`` does.
+    ``bandwidth`` is the rate of both links in bytes/s. This takes about 40 seconds at 50 Mbit/s. ``crowd`` is an
+    earlier result, whose measurements with 4 and 8 ranks are reused. This halves the time. Raise RunFailed if this
+    machine cannot emulate a network or if packets are lost. Raise RankFailed and TimedOut as ``launch`` does.
 
     >>> calibrate_pair(50e6 / 8).send_buffer  # doctest: +SKIP
     954112

@@ -1,4 +1,4 @@
-"""Measure messages between two hosts, and among more ranks than cores. All ranks must call a function that measures."""
+"""Measure messages between two hosts, and among more ranks than cores. All ranks must call the measuring functions."""
 
 import os
 import socket

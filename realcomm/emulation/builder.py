@@ -49,7 +49,7 @@ SETTINGS = {  # files under /proc/sys/net of every node
 
 
 class PacketCounts(NamedTuple):
-    """The counters of one network namespace. They never decrease."""
+    """The packet and TCP counters of one network namespace since its creation."""
 
     drops: dict[str, int]  # frames dropped by the queue of each interface
     timeouts: int  # expirations of TCP's retransmission timer

@@ -32,7 +32,7 @@ class Endpoint:
 
 @dataclass
 class TimedTransfer:
-    """A TCP connection that records how many bytes have been received at which time."""
+    """A TCP connection that records the number of received bytes over time."""
 
     sender: socket.socket
     receiver: socket.socket

@@ -43,7 +43,7 @@ class EmulatedNetwork:
         """Build the network and measure its links.
 
         Raise InputError if all hosts together may send more than this machine can emulate. Raise RunFailed if this
-        machine cannot emulate a network, or if the goodput of a link is wrong.
+        machine cannot emulate a network, or if a link does not have its expected goodput.
         """
         with HeldInterrupts() as interrupts, without_main():
             start_server()
@@ -148,8 +148,8 @@ def emulate(cluster: Emulable) -> EmulatedNetwork:
     process ends, even if the process is killed.
 
     Raise InputError if the cluster cannot be emulated. The ``with`` statement raises InputError if the cluster's
-    traffic exceeds what this machine can emulate. It raises RunFailed if the network cannot be built or a link misses
-    its rate.
+    traffic exceeds what this machine can emulate. It raises RunFailed if the network cannot be built or a link has a
+    wrong rate.
 
     >>> with emulate(simcomm.star(4, "50 Mbit/s", "0 us")) as network:  # doctest: +SKIP
     ...     trace = realcomm.run("all_reduce/ring", cluster, nbytes=65536, network=network)

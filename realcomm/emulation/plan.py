@@ -1,7 +1,7 @@
 """Plan an emulated cluster, and generate the commands of ip, bridge and tc that build it.
 
-Each host and each switch is a network namespace. The interface ``eth0`` has its address. On a host with one link,
-``eth0`` is the host's end of the link. On every other node, ``eth0`` is a bridge, and each link is a port of the
+Each host and each switch is a network namespace, whose address belongs to its interface ``eth0``. On a host with one
+link, ``eth0`` is the host's end of the link. On every other node, ``eth0`` is a bridge, and each link is a port of the
 bridge. Bridges forward frames by destination.
 """
 
@@ -87,12 +87,14 @@ class NetworkPlan:
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """All hosts and switches, with a number for each."""
+        """A number for each host and switch, by name."""
         return {node: number for number, node in enumerate(dict.fromkeys([*self.hosts, *self.bridges]))}
 
     @property
     def rate(self) -> float:
-        """The sum of the bandwidths in bytes/s at which hosts can send. This machine must be able to move as much."""
+        """The total traffic in bytes/s if all hosts send at full rate. This machine must be able to emulate this
+        traffic.
+        """
         return sum(direction.bandwidth for direction in self.directions if direction.src in self.hosts)
 
     @property
@@ -183,7 +185,7 @@ def _directions(cluster: Emulable, used: list[tuple[str, str]]) -> Iterator[Dire
 
 
 def _forwarding(routes: list[tuple[str, ...]], bridges: set[str]) -> dict[str, dict[str, str]]:
-    """Return each bridge's forwarding table, which maps a destination to the next hop. A bridge drops other frames.
+    """Return each bridge's forwarding table, which maps destinations to next hops. Other frames are dropped.
 
     Raise InputError if the next hop to a destination also depends on the sender.
     """
@@ -203,13 +205,13 @@ def _forwarding(routes: list[tuple[str, ...]], bridges: set[str]) -> dict[str, d
 
 
 def check_tools() -> None:
-    """Raise RunFailed if a tool is missing."""
+    """Raise RunFailed if ``ip``, ``tc`` or ``bridge`` is not installed."""
     if missing := [tool for tool in TOOLS if _find(tool) is None]:
         raise RunFailed(f"{CANNOT}: {', '.join(missing)} is missing; install iproute2")
 
 
 def run_batch(tool: str, lines: Iterable[str], pass_files: Sequence[int] = ()) -> None:
-    """Run commands, one per line, in one process of a tool and in this process's network namespace.
+    """Run a tool once with these commands, one per line, in this process's network namespace.
 
     Raise RunFailed if a command fails.
     """
@@ -218,7 +220,7 @@ def run_batch(tool: str, lines: Iterable[str], pass_files: Sequence[int] = ()) -
 
 
 def run_tool(tool: str, arguments: Sequence[str], text: str = "", pass_files: Sequence[int] = ()) -> str:
-    """Run a tool with ``text`` as its input and ``pass_files`` open; return its output. Raise RunFailed if it fails."""
+    """Run a tool with ``text`` on stdin and inherited ``pass_files``; return stdout. Raise RunFailed on failure."""
     call = [_find(tool) or tool, *arguments]
     done = subprocess.run(call, input=text, capture_output=True, text=True, pass_fds=pass_files)
     if done.returncode != 0:

@@ -28,7 +28,7 @@ REDUCE = {
 
 
 def torchs_function(name: str, old_name: str) -> Callable[..., Any]:
-    """Return the function ``name`` of torch.distributed. Torch before 2.13 calls it ``old_name``."""
+    """Return the function ``name`` of torch.distributed. In torch before 2.13, it is called ``old_name``."""
     function: Callable[..., Any] = getattr(dist, name if hasattr(dist, name) else old_name)
     return function
 
@@ -38,7 +38,7 @@ reduce_scatter_single = torchs_function("reduce_scatter_single", "reduce_scatter
 
 
 class OwnCollective:
-    """One rank's part of the backend's built-in collective on the default group, reusable.
+    """A backend's built-in collective on the default group, which one rank can run repeatedly.
 
     With two ranks:
 
@@ -109,7 +109,7 @@ Runner = Executor | OwnCollective
 
 
 def make_runner(call: CollectiveCall, rank: int, world_size: int, device: torch.device) -> Runner:
-    """Return the object that runs a collective call on this rank. Raise InputError as its constructor does."""
+    """Return an Executor or OwnCollective that runs the call on this rank. Raise InputError as its class does."""
     algorithm = call.algorithm
     if not algorithm.has_program or (algorithm.backend == GLOO and device.type == "cpu"):
         return OwnCollective(call, rank, world_size, device)

@@ -37,7 +37,7 @@ Copies = Sequence[tuple[torch.Tensor, int | None]]  # a tensor, and the number o
 
 
 class WrongType(InputError, TypeError):  # noqa: N818 - named after the event
-    """An argument has the wrong type. This is an InputError and also a TypeError, as in ``torch.distributed``."""
+    """Raised if an argument has the wrong type. It is an InputError and, as in ``torch.distributed``, a TypeError."""
 
 
 def resolve_algorithm(collective: str, algorithm: str | Algorithm) -> Algorithm:
@@ -86,8 +86,7 @@ def rank_and_world_size(group: Group) -> tuple[int, int] | None:
 
 
 def find_root(group: Group, root: int | None, in_group: int | None, name: str) -> int:
-    """Return the group rank of the root, which is given either as a world rank (``root``) or a group rank
-    (``in_group``).
+    """Return the group rank of the root, given as a world rank (``root``) or as a group rank (``in_group``).
 
     Default: world rank 0. ``name`` is the argument's name, "src" or "dst". Raise InputError if both ranks are given, or
     if the rank is not in the group.
@@ -153,11 +152,10 @@ class AlikeTensors(NamedTuple):
     group: Group
 
     def check_inputs(self, tensors: Tensors | None, name: str, wanted: int, root_name: str = "") -> Tensors:
-        """Return the tensors of a list. Raise InputError unless there are ``wanted`` tensors with ``like``'s shape and
-        dtype.
+        """Return the tensors of a list. Raise InputError unless there are ``wanted`` tensors that match ``like``.
 
-        The device must match, too. If only the root passes a list, ``wanted`` is 0 on the other ranks. ``root_name``
-        ("src" or "dst") is then the argument that selects the root.
+        Shape, dtype and device must match. If only the root passes a list, ``wanted`` is 0 on the other ranks.
+        ``root_name`` ("src" or "dst") is then the argument that selects the root.
         """
         listed = () if tensors is None else tensors
         if not isinstance(listed, list | tuple):

@@ -5,8 +5,8 @@ keyword-only. All functions share these arguments:
 
 * ``algorithm``: a name in the library (``ringlab list``), ``"my.py:name"``, or an Algorithm.
 * ``op``: ``"sum"``, ``"mean"``, ``"min"``, ``"max"``, ``"product"``, or a ``torch.distributed.ReduceOp``.
-* ``src``, ``dst``: the root's world rank, even if ``group`` is given. Default: 0. ``group_src`` and ``group_dst``
-  are the root's rank in the group; pass them instead.
+* ``src``, ``dst``: the root's world rank, even if ``group`` is given. Default: 0. Alternatively, pass the root's rank
+  in the group as ``group_src`` or ``group_dst``.
 * ``group``: a process group, or None for all ranks. A rank outside the group does nothing and gets None.
 * ``async_op``: return a handle at once (``wait``, ``is_completed``, ``get_future``). The tensors must not be used
   before ``wait()``. Without ``async_op``, return None when the collective is done.

@@ -76,8 +76,7 @@ def deprioritize_gloo() -> None:
 def select_gpu(store: Store, rank: int, world_size: int, local_rank: int) -> None:
     """Make one of the visible GPUs the current device, and configure NCCL if several ranks share a GPU.
 
-    A rank may see all GPUs of its host or only its own. So the ranks compare GPU UUIDs through the rendezvous
-    ``store``.
+    A rank may see all GPUs of its host or only its own. So ranks compare GPU UUIDs through ``store``.
     """
     number = local_rank % torch.cuda.device_count()
     torch.cuda.set_device(number)
@@ -132,7 +131,7 @@ def use_own_device() -> torch.device:
 
 
 def backends(group: dist.ProcessGroup | None = None) -> dict[str, str]:
-    """Return the backend of a group by device type. ``group`` None is the default group."""
+    """Return the backend of each device type, for ``group`` or the default group."""
     pairs = (pair.partition(":") for pair in dist.get_backend_config(group).split(","))
     return {device: backend for device, _, backend in pairs}
 

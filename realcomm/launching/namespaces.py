@@ -27,8 +27,7 @@ def unshare_network() -> bool:
     """Move this process into a new network namespace. Return whether this needed a new user namespace.
 
     A process that may create network namespaces (root) keeps its user. Any other process becomes root of a new user
-    namespace, but keeps the ownership of its files. It must have only one thread. Raise OSError if the kernel rejects
-    both.
+    namespace, but keeps the ownership of its files. It must have only one thread. Raise OSError if this is not allowed.
     """
     try:
         _call("unshare", CLONE_NEWNET)

@@ -38,8 +38,8 @@ def _read(memory: memoryview) -> str:
 class Wait:
     """The step of a collective at which a thread waits, and the peer that it waits for.
 
-    To save time before each wait, callers set ``collective`` (as from ``padded``) and ``location`` ([step, peer])
-    directly.
+    For speed, callers write ``collective`` (as from ``padded``) and ``location`` ([step, peer]) directly before each
+    wait.
     """
 
     def __init__(self, memory: memoryview) -> None:
@@ -60,7 +60,7 @@ class Wait:
 
     @contextmanager
     def noted_in_errors(self, rank: int, label: bytes) -> Iterator[None]:
-        """Within the context, add the wait location as a note to each RuntimeError, for example of torch."""
+        """Within the context, add the wait location as a note to each RuntimeError that is raised."""
         self.collective[:] = label
         try:
             yield
@@ -93,12 +93,12 @@ class Slot:
         return wait
 
     def set(self, text: str) -> None:
-        """Store a text, and mark this thread as not waiting."""
+        """Store a status text, and mark this thread as not waiting."""
         self.wait.end()
         self._text[:] = padded(text, TEXT_BYTES)
 
     def get(self) -> str:
-        """Return the text and the wait locations of all threads."""
+        """Return the status text and the wait locations of all threads."""
         return ", ".join(filter(None, (_read(self._text), *(wait.describe() for wait in self._waits))))
 
     @property

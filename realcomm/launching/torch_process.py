@@ -110,7 +110,7 @@ def _reason(lines: list[str]) -> str:
 
 @contextmanager
 def importing_compiler() -> Iterator[None]:
-    """Within the context, torch's compiler can be imported without creating its cache folder.
+    """Within the context, allow importing torch's compiler without creating its cache folder.
 
     Code that is compiled later is still cached in torch's usual folder.
 

@@ -28,8 +28,7 @@ from realcomm.launching.types import Progress, Worker, find_worker
 def under_torchrun() -> bool:
     """Return whether torchrun or a similar launcher started this process, or whether it has joined a default group.
 
-    A default group of one rank also counts, and so does a group that ``torch.multiprocessing.spawn`` processes have
-    joined.
+    A default group of one rank also counts. Processes of ``torch.multiprocessing.spawn`` count once they join a group.
 
     >>> under_torchrun()
     False
@@ -118,7 +117,7 @@ def run_under_torchrun(
     timeout: float,
     progress: Progress | None,
 ) -> list[Any]:
-    """Call ``worker`` as this process's rank and return the results of all ranks. Raise as ``launch`` does."""
+    """Call ``worker`` as this process's rank; return the results of all ranks. Raise the same errors as ``launch``."""
     rank, group_size = _rank_and_world_size()
     if group_size != world_size:
         message = f"the group has {group_size} ranks, but {world_size} are needed"

@@ -175,8 +175,7 @@ def measure_all(
     timeout: float = 600.0,
     network: RankNetwork | None = None,
 ) -> list[list[RankMeasurement]]:
-    """Measure collective calls with ``ranks`` processes on this machine. After each one, call ``report`` with its
-    statistics.
+    """Measure collective calls with ``ranks`` processes; pass each call and its statistics to ``report``.
 
     Return one list for each call, with the results of all ranks. Raise RankFailed, TimedOut and InputError as
     ``launch`` does. In this case, ``report`` has already been called for all finished measurements.

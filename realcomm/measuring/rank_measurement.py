@@ -113,8 +113,7 @@ def sum_over_ranks(number: int) -> int:
 
 
 def repetitions_within(total: float, seconds: float, least: int, most: int) -> int:
-    """Return how many repetitions of ``seconds`` each fill ``total`` seconds, but at least ``least`` and at most
-    ``most``.
+    """Return how many repetitions of ``seconds`` each fill ``total`` seconds, from ``least`` to ``most``.
 
     The number is odd, so that one repetition is the median.
 

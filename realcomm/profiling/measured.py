@@ -43,7 +43,7 @@ def measure(
     """Time training steps on a device; return the times of each layer as medians of ``steps`` steps.
 
     Loading the batch is not included. ``threads`` is the number of CPU threads, only for device "cpu". Default: torch's
-    current number. Raise InputError if the device is not available, the batch does not fit into memory, or the model
+    current number. Raise InputError if the device is unavailable, if the batch exceeds its memory, or if the model
     fails.
     """
     check_whole_number("batch_size", batch_size, at_least=1)

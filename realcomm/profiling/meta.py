@@ -132,10 +132,9 @@ class _TracedStep:
 
 
 def _flops(op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> int:
-    """Return an operation's FLOPs, as torch's FLOP counter computes them. Only a convolution's backward is computed
-    here.
+    """Return the FLOPs of an operation, from torch's FLOP counter except for a convolution's backward.
 
-    It consists of two products with forward's FLOPs each. Torch's counter is wrong for grouped convolutions.
+    For grouped convolutions, the counter is wrong. A convolution's backward is two products with forward's FLOPs each.
     """
     if op is aten.convolution_backward:
         (grad, inputs, weight), is_transposed, wanted = args[:3], args[7], args[10]

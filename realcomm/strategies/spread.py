@@ -166,8 +166,7 @@ class Spread:
         return torch.cat([piece for kind in zip(*ranks, strict=True) for piece in kind])
 
     def forward_and_back(self, batch: Tensor, targets: Tensor) -> float | None:
-        """Run forward and backward on this replica's batch. Return its mean loss, or None on ranks that do not compute
-        it.
+        """Run forward and backward on this replica's batch. Return its mean loss, or None on ranks without a loss.
 
         The batch is split into micro-batches, which are processed one after another or as a pipeline.
         """

@@ -129,8 +129,7 @@ class SearchedFolder(NamedTuple):
 
 
 def find_newest(folder: Path) -> SearchedFolder:
-    """Return a folder's newest complete checkpoint. The folder need not exist. Raise InputError if ``folder`` is a
-    file.
+    """Return a folder's newest complete checkpoint. The folder may be missing. Raise InputError if it is a file.
 
     >>> find_newest(Path("nowhere"))
     SearchedFolder(newest=None, skipped=[])

@@ -230,8 +230,7 @@ class Shard:
     """One rank's batches over all epochs. In each epoch, every image goes to at most one rank.
 
     Each epoch has a new random order. All batches are full, so that the mean over ranks is the mean over their joint
-    batch. The last images of an epoch, fewer than ``world_size * batch_size``, are skipped. Each epoch skips other
-    images.
+    batch. Each epoch skips its last images, fewer than ``world_size * batch_size``. These differ from epoch to epoch.
     """
 
     def __init__(self, training: Training, rank: int, world_size: int, steps: int | None = None) -> None:

@@ -84,8 +84,7 @@ class LocalSteps(GradientSync):
 
 
 class DdpSync(GradientSync):
-    """Averages gradients with DistributedDataParallel during backward. If ``algorithm`` is set, Ringlab reduces the
-    buckets.
+    """Averages gradients with DistributedDataParallel during backward, using Ringlab's ``algorithm`` if it is set.
 
     Call the attribute ``model`` instead of the original model. A bucket size other than the default also applies to the
     first bucket. By default, torch starts with a bucket of 1 MiB.

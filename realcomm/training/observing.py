@@ -31,8 +31,7 @@ class Observer:
     """Receives the events of a training run on each rank. Methods do nothing unless they are overridden.
 
     Observers are passed to ``train`` and pickled for the ranks. All ranks have the same observers, so the methods may
-    run collectives. ``running`` is the RunningTraining. The time spent in these methods does not count toward any
-    phase.
+    run collectives. ``running`` is the RunningTraining. The time of these methods does not count toward any phase.
     """
 
     def load(self, running: Any) -> None:

@@ -65,8 +65,7 @@ def optimizer_of(recipe: Recipe) -> tuple[type[Optimizer], dict[str, Any]]:
 def load_schedule(replica: Replica, optimizer: dict[str, Any], scheduler: dict[str, Any]) -> None:
     """Restore the states of an optimizer and its scheduler from an earlier run.
 
-    The learning rate then follows this replica's schedule, which may have another number of steps than the earlier
-    run's.
+    The learning rate then follows this replica's schedule, which may have a different number of steps.
     """
     replica.optimizer.load_state_dict(optimizer)
     replica.scheduler.load_state_dict(scheduler)

@@ -42,11 +42,9 @@ MEASURED_STEPS = 12
 
 
 class RunningTraining:
-    """A training run on one rank, which can be split into several blocks of steps. All ranks must call each method
-    together.
+    """A training run on one rank, executed in one or several blocks of steps. All ranks must call each method together.
 
-    ``done`` is the number of finished steps. ``watch`` is a Stopwatch; after a failure, it still has the step and
-    phase.
+    ``done`` is the number of finished steps. ``watch`` is a Stopwatch that keeps its step and phase after a failure.
     """
 
     def __init__(

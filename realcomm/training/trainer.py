@@ -167,8 +167,7 @@ def _check_weights_file(weights_file: Path | str, training: Training) -> Path:
 def count_images(training: Training) -> int:
     """Return the number of training images.
 
-    If files must be read to count them, the held-out images are also read. Raise InputError if files are missing or
-    invalid.
+    If this requires reading files, also read the held-out images. Raise InputError if a file is missing or invalid.
     """
     images = known_images(training)
     if images is None:
