@@ -7,7 +7,7 @@ from typing import NamedTuple
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.model_profile import Block, Layer, ModelProfile
-from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, fill_buckets, gradients_of
+from collectives.training.gradients import fill_buckets, gradients_of
 from collectives.training.parallelism import SHARDED, Parallelism
 from planner.columns import MIB
 from planner.hosts import Group
@@ -160,10 +160,10 @@ def _exchanged(profile: ModelProfile, blocks: Sequence[Block], parallelism: Para
     strategy, data = parallelism.strategy, Group(parallelism.data, parallelism.tensor)
     if strategy in SHARDED:
         return _gathered(profile, blocks, parallelism)
-    names, size = {block.name for block in blocks}, round(parallelism.bucket_mb * MIB)
+    names = {block.name for block in blocks}
     tensors = [layer.tensors for layer in profile.layers if layer.block in names]
     gradients = gradients_of(tensors, [0.0] * len(tensors), ITEM)
-    buckets = fill_buckets(gradients, size, FIRST_BYTES if size == BUCKET_BYTES else size)
+    buckets = fill_buckets(gradients, round(parallelism.bucket_mb * MIB))
     collective = "reduce_scatter" if strategy == "zero2" else "all_reduce"
     calls = [Call(collective, bucket.nbytes, data) for bucket in buckets]
     if strategy == "zero2":

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from collectives.records.model_profile import ModelProfile
-from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, fill_buckets
+from collectives.training.gradients import fill_buckets
 from collectives.training.parallelism import FRAMEWORKS
 from planner.gpus import ANY_GPU, GENERATIONS, is_published
 from planner.hosts import LINKS, NO_CURVE, Array, Group, Host, Network, curve_of
@@ -272,9 +272,8 @@ def _buckets(profile: ModelProfile, timed: Compute | None, item: float, size_mb:
     """Return each bucket's share of the gradient bytes, and the share of backward after which the bucket is full."""
     if not is_overlapped:
         return np.array([[1.0], [1.0]])
-    size = round(size_mb * MIB)  # torch's first bucket is smaller only with the default size
     gradients = profile.gradients(int(item) or 4, None if timed is None else timed.backward)
-    buckets = fill_buckets(gradients, size, FIRST_BYTES if size == BUCKET_BYTES else size)
+    buckets = fill_buckets(gradients, round(size_mb * MIB))
     sizes = np.array([bucket.nbytes for bucket in buckets], dtype=float)
     return np.array([sizes / sizes.sum(), [bucket.ready for bucket in buckets]])
 

@@ -45,21 +45,23 @@ def gradients_of(tensors: Sequence[Sequence[int]], work: Sequence[float], item_b
 
 
 def fill_buckets(
-    gradients: Sequence[Gradient], bucket_bytes: int = BUCKET_BYTES, first_bytes: int = FIRST_BYTES
+    gradients: Sequence[Gradient], bucket_bytes: int = BUCKET_BYTES, first_bytes: int | None = None
 ) -> list[Bucket]:
     """Return the buckets that the gradients fill in the given order.
 
     A bucket is closed as soon as it has at least ``bucket_bytes``. The limit of the first bucket is ``first_bytes`` if
-    that is smaller. The last bucket can have fewer bytes.
+    that is smaller. Default of ``first_bytes``, as in torch: 1 MiB if ``bucket_bytes`` is the default, otherwise
+    ``bucket_bytes``. The last bucket can have fewer bytes.
 
     >>> fill_buckets([Gradient(3, 0.1), Gradient(9, 0.5), Gradient(2, 1.0)], bucket_bytes=8, first_bytes=1)
     [Bucket(nbytes=3, ready=0.1), Bucket(nbytes=9, ready=0.5), Bucket(nbytes=2, ready=1.0)]
     """
+    first = first_bytes or (FIRST_BYTES if bucket_bytes == BUCKET_BYTES else bucket_bytes)
     buckets: list[Bucket] = []
     nbytes, ready = 0, 0.0
     for gradient in gradients:
         nbytes, ready = nbytes + gradient.nbytes, max(ready, gradient.ready)
-        if nbytes >= (bucket_bytes if buckets else min(first_bytes, bucket_bytes)):
+        if nbytes >= (bucket_bytes if buckets else min(first, bucket_bytes)):
             buckets.append(Bucket(nbytes, ready))
             nbytes = 0
     if nbytes:

@@ -240,8 +240,7 @@ class Training(Recipe, DataLoading):
         """
         buckets = self.buckets or Buckets()
         is_torchs = self.gradient_sync is None or buckets.hook == "ddp"
-        size = int(buckets.mb * 2**20)
-        return fill_buckets(gradients, size, size if is_torchs and buckets.mb != Buckets.mb else FIRST_BYTES)
+        return fill_buckets(gradients, int(buckets.mb * 2**20), None if is_torchs else FIRST_BYTES)
 
     @property
     def program(self) -> Algorithm | None:

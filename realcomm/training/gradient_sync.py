@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from collectives.call import CollectiveCall
 from collectives.declaration import Algorithm
-from collectives.training.gradients import Gradient, fill_buckets
+from collectives.training.gradients import FIRST_BYTES, Gradient, fill_buckets
 from collectives.training.workload import Buckets
 from realcomm.execution.collective_sequence import Collective
 from realcomm.execution.executor import execute
@@ -275,7 +275,7 @@ class DuringBackward(GradientSync):
         parameters = [self._named[number][1] for number in self.order]
         lay_out(parameters, self._gradients)
         filled = fill_buckets([Gradient(each.grad.nbytes, 0.0) for each in parameters if each.grad is not None],
-                              int(self._mb * 2**20))  # fmt: skip
+                              int(self._mb * 2**20), FIRST_BYTES)  # fmt: skip
         ends = list(accumulate(bucket.nbytes // self._gradients.itemsize for bucket in filled))
         buckets = [self._bucket(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
         offset, by_parameter = 0, dict[nn.Parameter, GradientBucket]()
