@@ -5,20 +5,20 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
+from planner.gpus import Gpu
 from virtual.matching.samples import find_tensors
 from virtual.ranks.rank import Launches, Rank
 from virtual.ranks.sites import is_called_within
 from virtual.ranks.world import Computing
 
-if TYPE_CHECKING:
-    from virtual.computing.choice import DeviceRates
-
+KERNEL_S = 2e-6  # minimum time of an operation
+HALF = (torch.float16, torch.bfloat16)
 UNCOUNTED = ("prim", "c10d", "_c10d_functional")  # namespaces of attributes and of communication
 NO_WORK = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view",
            "_local_scalar_dense")  # fmt: skip
@@ -39,12 +39,27 @@ FLOPS = flop_registry | OF_CPU
 class ModelledComputing(Computing):
     """Models the time of each operation from its FLOPs and bytes, at the rates of a device.
 
-    ``launch_s`` is the host time in seconds to launch an operation. If it is None, the host waits for each operation.
+    ``shares`` are the fractions of the data sheet's FLOP/s in matrix products, of its FLOP/s in attention, and of its
+    memory bandwidth that operations reach. ``launch_s`` is the host time in seconds to launch an operation. If it is
+    None, the host waits for each operation.
     """
 
-    def __init__(self, rates: "DeviceRates", launch_s: float | None = None) -> None:
-        self.rates, self.launch_s = rates, launch_s
+    def __init__(
+        self, gpu: Gpu, shares: tuple[float, float, float] = (1.0, 1.0, 1.0), launch_s: float | None = None
+    ) -> None:
+        self.gpu, self.shares, self.launch_s = gpu, shares, launch_s
         self._launched: defaultdict[Rank, Launches] = defaultdict(Launches)
+
+    def seconds(self, flops: float, nbytes: float, dtype: torch.dtype, is_attention: bool) -> float:
+        """Return an operation's time in seconds: the larger of FLOP time and memory time, but at least ``KERNEL_S``.
+
+        32-bit floats run at the TF32 rate.
+        """
+        product, attention, memory = self.shares
+        reached = product * (self.gpu.matrix_16 if dtype in HALF else self.gpu.matrix_32)
+        if is_attention:
+            reached = min(reached, attention * self.gpu.matrix_16)
+        return max(flops / reached, nbytes / (memory * self.gpu.memory_rate), KERNEL_S)
 
     def add(self, rank: Rank, seconds: float) -> None:
         self._launched[rank].add(self.launch_s or 0.0, seconds)
@@ -102,7 +117,7 @@ class _CountingMode(TorchDispatchMode):
         flops: float = 0 if operator.flops is None else _count_flops(operator.flops, args, kwargs, result)
         if operator.is_attention and any(argument is True for argument in (*args, *kwargs.values())):
             flops /= 2  # the only flag is ``is_causal``, which halves the scores
-        seconds = self.computing.rates.seconds(flops, nbytes, inputs[0].dtype, operator.is_attention)
+        seconds = self.computing.seconds(flops, nbytes, inputs[0].dtype, operator.is_attention)
         self.computing.add(self.rank, seconds)
 
 
