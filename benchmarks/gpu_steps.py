@@ -205,19 +205,19 @@ def predict_devices(case: Row, preset: str, folder: Path) -> tuple[float, float,
 
 def predict_mesh(case: Row, gpu: str) -> tuple[float, float, float, float] | None:
     """Return the same values from the formulas of `ringlab search`; None if the model is not a transformer."""
-    from collectives.records.model_profile import is_transformer, parse_transformer
+    from collectives.records.model_profile import is_transformer
     from planner.hosts import Host
-    from planner.search import MeshJob, SearchedMesh, predict_meshes
+    from planner.jobs import Job, transformer_model
+    from planner.prediction import Training
+    from planner.search import predict_meshes
 
     if not is_transformer(case["model"]):
         return None
-    kind, shape = parse_transformer(case["model"])
-    job = MeshJob(
-        kind=kind, shape=shape, seq=shape.context, batch=case["batch_size"], gpus=1,
-        host=Host(gpu, gpu, 1, "nvlink", 1, 0.0),
-        precision=case["precision"], compiled=case["compiled"],
+    job = Job(
+        transformer_model(case["model"]), case["batch_size"], precision=case["precision"], optimizer="adamw",
+        compiled=case["compiled"],
     )  # fmt: skip
-    meshes = predict_meshes(job, [SearchedMesh(micro_batch=case["batch_size"])])
+    meshes = predict_meshes(Training(job, Host(gpu, gpu, 1, "nvlink", 1, 0.0)), [job.mesh])
     seconds, factor = float(meshes.step_s[0]), float(meshes.factors([0])[0])
     return seconds, seconds / factor, seconds * factor, float(meshes.memory["total"][0])
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from collectives.output_files import write_text
 from collectives.records.model_profile import ModelProfile, read_model_profile
 from planner.gpus import find_series_gpu
-from planner.jobs import PROFILES, TrainingJob, find_model, is_half
+from planner.jobs import PROFILES, Job, find_model, is_half
 from planner.one_gpu import YOURS, Alone, guess_rates, published
 from planner.rates import measured_rate, series_gpu
 
@@ -47,7 +47,7 @@ def compare(profile: ModelProfile, where: str) -> list[Row]:
     known = {series_gpu(measured): rate}
     names = [name for name, shipped in PROFILES.items() if shipped == profile.model]
     model = find_model(names[0]) if names else profile
-    job = TrainingJob(model, float(batch), precision=precision, framework="PyTorch")
+    job = Job(model, float(batch), precision=precision, framework="PyTorch")
     yours = [Alone(job, find_series_gpu(name), YOURS, each) for name, each in known.items()]
     rates: dict[str, list[float]] = {}
     for row in published():

@@ -11,7 +11,7 @@ from collectives.training.gradients import fill_buckets, gradients_of
 from collectives.training.parallelism import SHARDED, Parallelism
 from planner.columns import MIB
 from planner.hosts import Group
-from planner.jobs import STATE_BYTES, TrainingJob
+from planner.jobs import STATE_BYTES, Job
 from planner.pipeline import cut_stages
 
 ITEM = 4  # bytes of float32
@@ -38,7 +38,7 @@ class States(NamedTuple):
     optimizer: float
 
 
-def check_strategy(job: TrainingJob) -> None:
+def check_strategy(job: Job) -> None:
     """Raise InputError if the model has no parameters, or its layers, heads or batch cannot be split as requested."""
     profile, parallelism = job.model, job.parallelism
     if not profile.parameters:
@@ -58,8 +58,8 @@ def check_strategy(job: TrainingJob) -> None:
         raise InputError(f"batch_size must be a multiple of the {parallelism.pieces} microbatches, not {job.batch}")
 
 
-def stage_calls(job: TrainingJob) -> list[tuple[Call, ...]]:
-    """Return the collectives that one rank of each stage calls per step. ``job`` must come from ``TrainingJob.on``."""
+def stage_calls(job: Job) -> list[tuple[Call, ...]]:
+    """Return the collectives that one rank of each stage calls per step. ``job`` must come from ``Job.on``."""
     parallelism, profile = job.parallelism, device_part(job.model, job.parallelism.tensor)
     stages, calls = cut_stages(profile, parallelism.pipeline * parallelism.virtual), list[list[Call]]()
     for blocks in device_blocks(profile, parallelism):
@@ -84,7 +84,7 @@ def _merge(calls: Iterable[Call]) -> tuple[Call, ...]:
     return tuple(Call(*key, times) for key, times in counts.items())
 
 
-def stage_states(job: TrainingJob) -> list[States]:
+def stage_states(job: Job) -> list[States]:
     """Return the bytes of the training states on one rank of each stage, in float32 as torch's classes store them."""
     parallelism, strategy = job.parallelism, job.parallelism.strategy
     profile, states = device_part(job.model, parallelism.tensor), list[States]()
@@ -137,7 +137,7 @@ def _is_layer(profile: ModelProfile, block: Block) -> bool:
     return profile.shape is not None and block.parameters > 0 and alike >= profile.shape.layers
 
 
-def _within(profile: ModelProfile, block: Block, job: TrainingJob) -> tuple[Call, ...]:
+def _within(profile: ModelProfile, block: Block, job: Job) -> tuple[Call, ...]:
     """Return the collectives within a block for one microbatch, forward and backward.
 
     Sequence parallelism replaces each all_reduce by an all_gather and a reduce_scatter (arXiv:2205.05198).

@@ -68,7 +68,7 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
     c = {name: np.array(np.broadcast_to(np.asarray(full[name], dtype=float), count)) for name in NUMBERS}
     profiles = each("profile")
     c["is_shaped"] = np.array([profile is None for profile in profiles], dtype=bool)
-    for name in ("layers", "heads", "hidden", "seq"):
+    for name in ("layers", "heads", "hidden", "seq", "vocab"):
         c[name] = np.where(c["is_shaped"], c[name], 1.0)  # avoids divisions by zero
     for name, names in CHOICES.items():
         c[name] = coded(name, {choice: place for place, choice in enumerate(names)})

@@ -7,7 +7,7 @@ In columns, a training run is a transformer, or a profile with a known time on o
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from collectives.errors import InputError
 from collectives.quoting import suggest
@@ -15,6 +15,8 @@ from collectives.records.model_profile import (
     Layer,
     ModelProfile,
     find_model_profile,
+    flops_per_token,
+    parse_transformer,
     read_model_profile,
     shipped_model_profiles,
 )
@@ -71,21 +73,45 @@ def is_half(precision: str) -> bool:
     return precision.lower() in HALF
 
 
-def exchange_of(parallelism: Parallelism) -> str:
-    """Return how replicas synchronize gradients, as a name in ``EXCHANGES``."""
-    if parallelism.sync_every >= NEVER:
-        return "none"
-    exchanges = {"parameter_server": "server", "data_parallel": "process"}
-    return exchanges.get(parallelism.strategy, "overlapped" if parallelism.overlap else "after")
+SHARDINGS = {  # of a mesh, by the strategy of a parallelism
+    "ddp": "ddp", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3", "hsdp": "hsdp",
+    "zero_redundancy": "zero1", "data_parallel": "ddp", "parameter_server": "ddp",
+}  # fmt: skip
+
+
+class SearchedMesh(NamedTuple):
+    """A device mesh with its micro-batch, sharding, recomputation and schedule. Fields are named after columns."""
+
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    dp: int = 1
+    ep: int = 1
+    vp: int = 1
+    micro_batch: int = 1
+    grad_accum: int = 1
+    sharding: str = "ddp"
+    recompute: str = "none"
+    schedule: str = "1f1b"
+    sequence_parallel: int = 1  # only matters with tp > 1
+
+    @property
+    def name(self) -> str:
+        """The name of the mesh, such as ``zero3 8, tp 2, mb 4, full``."""
+        axes = [f"{self.sharding} {self.dp}"]
+        axes += [f"{name} {size}" for name in ("tp", "cp", "ep", "pp", "vp") if (size := getattr(self, name)) > 1]
+        axes += ["zero-bubble"] if self.schedule == "zero_bubble" else []
+        again = [] if self.recompute == "none" else [self.recompute]
+        return ", ".join([*axes, f"mb {self.micro_batch}", *again])
 
 
 @dataclass(frozen=True)
-class TrainingJob:
+class Job:
     """A model, its training options and parallelism. ``batch`` counts samples (or tokens) per device of the data axis.
 
     >>> from collectives.records.model_profile import find_model_profile
-    >>> TrainingJob(find_model_profile("gpt2"), 8, Parallelism(tensor=2)).on(8).parallelism.data
-    4
+    >>> Job(find_model_profile("gpt2"), 8, Parallelism(tensor=2)).on(8).mesh.name
+    'ddp 4, tp 2, mb 8'
     """
 
     model: ModelProfile
@@ -97,13 +123,60 @@ class TrainingJob:
     loader_rate: float | None = None  # samples/s of a host's loaders; None: computed from its cores and ``loader``
     variable_batches: bool = False  # unequal work, such as sentences of different lengths
     framework: str = "other"
+    compiled: bool = False
+    lora: int = 0  # rank of the adapters; 0: all weights are trained
+    frozen_bits: str = "16"
+    with_zero_bubble: bool = False  # whether zero-bubble schedules are searched
 
     @property
     def microbatch(self) -> float:
         """The number of samples per microbatch."""
         return self.batch / self.parallelism.pieces
 
-    def on(self, devices: int, host: int | None = None) -> "TrainingJob":
+    @property
+    def global_batch(self) -> int:
+        """The number of samples per step of all devices together."""
+        return round(self.batch * max(1, self.parallelism.data))
+
+    @property
+    def mesh(self) -> SearchedMesh:
+        """The mesh of the parallelism. The naive schedule is 1F1B with one microbatch."""
+        parallelism, schedule = self.parallelism, self.parallelism.schedule.replace("naive", "1f1b")
+        return SearchedMesh(
+            tp=parallelism.tensor, pp=parallelism.pipeline, dp=max(1, parallelism.data), ep=parallelism.expert,
+            vp=parallelism.virtual, micro_batch=int(self.batch // parallelism.pieces), grad_accum=parallelism.pieces,
+            sharding=SHARDINGS[parallelism.strategy], recompute=parallelism.recompute,
+            schedule="none" if parallelism.pipeline == 1 else schedule, sequence_parallel=int(parallelism.sequence),
+        )  # fmt: skip
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns of the training options and of the gradients' exchange."""
+        parallelism, half = self.parallelism, "fp16" if is_half(self.precision) else "float32"
+        exchanges = {"parameter_server": "server", "data_parallel": "process"}
+        exchange = exchanges.get(parallelism.strategy, "overlapped" if parallelism.overlap else "after")
+        return {
+            "precision": self.precision if self.precision in PRECISIONS else half,
+            "optimizer": self.optimizer if self.optimizer in OPTIMIZERS else "sgd",
+            "loader": self.loader if self.loader in LIMITED_LOADERS else "", "loader_rate": self.loader_rate or 0.0,
+            "variable": self.variable_batches, "framework": self.framework, "compiled": self.compiled,
+            "lora": self.lora, "frozen_bits": self.frozen_bits, "bucket_mb": parallelism.bucket_mb,
+            "exchange": "none" if parallelism.sync_every >= NEVER else exchange,
+            "gradient_bytes": parallelism.gradient_bytes or (2 if parallelism.half_weights else 4),
+        }  # fmt: skip
+
+    @property
+    def dimensions(self) -> dict[str, Any]:
+        """The columns of a transformer's dimensions."""
+        (kind, shape), experts = parse_transformer(self.model.model), self.parallelism.experts
+        return {
+            "layers": shape.layers, "hidden": shape.width, "heads": shape.heads, "kv_heads": shape.kv_heads,
+            "head_dim": shape.width // shape.heads, "ffn": shape.hidden, "mlp_matrices": 3 if kind == "llama" else 2,
+            "vocab": shape.vocabulary, "tied": int(kind != "llama"), "seq": shape.context, "experts": experts,
+            "top_k": self.parallelism.top_k if experts else 0, "expert_ffn": shape.hidden if experts else 0,
+        }  # fmt: skip
+
+    def on(self, devices: int, host: int | None = None) -> "Job":
         """Return the job on ``devices`` devices, ``host`` of them per host. Raise InputError if the axes do not fit."""
         return replace(self, parallelism=self.parallelism.for_devices(devices, host))
 
@@ -163,3 +236,15 @@ def even_model(name: str, parameters: int, flops: float = EVEN_LAYERS, written: 
         for number, size in enumerate(sizes)
     )  # fmt: skip
     return ModelProfile(name, "1 sample", 4, "its size alone", tuple(layers))
+
+
+def transformer_model(name: str) -> ModelProfile:
+    """Return a transformer in equal layers, without tracing it. Raise InputError if its dimensions are unknown.
+
+    >>> transformer_model("gpt2").tokens
+    1024
+    """
+    kind, shape = parse_transformer(name)
+    parameters = round(flops_per_token(kind, shape._replace(context=0)) / 6)  # of matrices, without attention's FLOPs
+    model = even_model(name, parameters, flops_per_token(kind, shape) / 3 * shape.context)
+    return replace(model, sample=f"{shape.context} tokens", shape=shape)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from collectives.records.model_profile import ModelProfile
 from planner.gpus import Gpu, find_series_gpu
-from planner.jobs import TrainingJob, find_model, is_half
+from planner.jobs import Job, find_model, is_half
 from simcomm.nccl.parameters import read_definitions
 
 YOURS = "yours"  # the source of the user's rates
@@ -37,7 +37,7 @@ FRAMEWORKS = ("pytorch", "mxnet", "tensorflow", "tensorpack", "paddle", "oneflow
 class Alone(NamedTuple):
     """A rate of one GPU in samples/s (1 if unknown): the job, the GPU, and the source that published or stated it."""
 
-    job: TrainingJob
+    job: Job
     gpu: Gpu
     source: str
     rate: float = 1.0
@@ -61,7 +61,7 @@ def published() -> tuple[Alone, ...]:
     with PUBLISHED.open(encoding="utf-8", newline="") as lines:
         return tuple(
             Alone(
-                TrainingJob(find_model(row["model"]), float(row["batch"]), precision=row["precision"],
+                Job(find_model(row["model"]), float(row["batch"]), precision=row["precision"],
                             framework=row["framework"]),
                 find_series_gpu(row["gpu"]), row["source"], float(row["rate"]),
             )

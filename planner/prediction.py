@@ -6,29 +6,28 @@ from functools import cached_property
 from math import exp, hypot, inf
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from collectives.budget import Gigabyte, allowed, more_memory
 from collectives.checks import check_number
 from collectives.errors import InputError, TooLarge
-from collectives.records.model_profile import TransformerShape, parse_transformer
+from collectives.records.model_profile import parse_transformer
 from collectives.training.parallelism import SHARDED, Parallelism
 from collectives.units import count, format_size
-from planner.beliefs import Z_80, Belief, Slopes, believe, find_slopes, read_shipped
+from planner.beliefs import Z_80, Belief, Slopes, believe, chance_to_run, find_slopes, read_shipped
 from planner.calls import check_strategy
+from planner.columns import Columns, make_columns
 from planner.gpus import PRECISIONS
-from planner.hosts import Host
-from planner.jobs import LIMITED_LOADERS, OPTIMIZERS, TrainingJob, exchange_of, is_half
-from planner.memory import FILL
+from planner.hosts import Array, Host
+from planner.jobs import DEFAULTS, OPTIMIZERS, Job, SearchedMesh, is_half
+from planner.memory import FILL, memory_parts
 from planner.memory import PARTS as MEMORY_PARTS
 from planner.rates import Compute
-from planner.search import MeshJob, PredictedMeshes, SearchedMesh, predict_jobs, predict_meshes
+from planner.runs import RUN_BUCKETS_MB
+from planner.step import step_parts
 
-SHARDINGS = {
-    "ddp": "ddp", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3", "hsdp": "hsdp",
-    "zero_redundancy": "zero1", "data_parallel": "ddp", "parameter_server": "ddp",
-}  # fmt: skip
 KINDS = ("gpt", "llama")  # transformers with causal attention
 SOURCE = "closed forms fitted to published runs of language models"
-NO_SHAPE = TransformerShape(1, 1, 1, 1, 1, 1, 1)  # placeholder for a profile
 LARGEST = 1 << 14  # largest batch per device that is tried if a batch does not fit
 AT_ONCE = 200  # meshes in the same arrays, which limits the memory of a prediction
 ADDED_BY_ONE = ("compute", "optimizer")  # parts that a single device has, too
@@ -87,7 +86,7 @@ class Deviations(NamedTuple):
 class StepPrediction:
     """The predicted step on a number of devices."""
 
-    job: TrainingJob  # ``job.parallelism`` states the size of every axis
+    job: Job  # ``job.parallelism`` states the size of every axis
     mesh: str  # its name in the search
     parts: StepParts
     memory: dict[str, float]  # bytes of the fullest device by part, and in total
@@ -141,10 +140,28 @@ class StepPrediction:
         }
 
 
-def is_language(job: TrainingJob) -> bool:
+def is_language(job: Job) -> bool:
     """Return whether a job's compute time can be computed from the shapes of its model."""
     is_text = job.model.shape is not None and parse_transformer(job.model.model)[0] in KINDS
     return is_text and job.precision in PRECISIONS and job.optimizer in OPTIMIZERS
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictedMeshes:
+    """Predictions of several meshes, as arrays with one value per mesh."""
+
+    columns: Columns
+    parts: Mapping[str, Array]  # seconds of a step by part, and in total
+    memory: Mapping[str, Array]  # bytes of the fullest device by part, and in total
+    chance: Array  # probability that the run does not fail
+
+    @property
+    def step_s(self) -> Array:
+        return self.parts["total"]
+
+    def fit_into(self, fill: float) -> Array:
+        """Return a boolean mask of the meshes that use at most the share ``fill`` of a device's memory."""
+        return np.asarray(self.memory["total"] <= fill * self.columns.memory_bytes)
 
 
 @dataclass(frozen=True)
@@ -154,24 +171,39 @@ class Training:
     Without ``compute``, the model must be a transformer, and its compute time follows from its shapes.
     """
 
-    job: TrainingJob
+    job: Job
     host: Host
     compute: Compute | None = None
     belief: Belief = field(default_factory=believe)
     source: str = SOURCE
     mesh: SearchedMesh = field(default_factory=SearchedMesh)  # set by ``on``
 
-    @cached_property
-    def alone(self) -> PredictedMeshes:
-        """The prediction for one device that computes the whole batch, regardless of its memory."""
-        return predict_jobs([self.alone_row], self.belief)
-
     @property
-    def alone_row(self) -> tuple[MeshJob, SearchedMesh]:
-        """The job and the mesh for one device that computes the whole batch."""
+    def alone(self) -> "Training":
+        """The training on one device, which computes the whole batch."""
         keys = {name: getattr(self.job.parallelism, name) for name in ("experts", "top_k", "recompute")}
         one_device = Parallelism(data=1, microbatches=self.job.parallelism.pieces, **keys)
-        return self.mesh_job(one_device), self.mesh_of(one_device)
+        job = replace(self.job, parallelism=one_device)
+        return replace(self, job=job, mesh=job.mesh)
+
+    @cached_property
+    def rate_alone(self) -> float:
+        """The samples/s of one device alone, regardless of its memory."""
+        return self.job.batch / float(predict_trainings([self.alone]).step_s[0])
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The columns that do not depend on the mesh."""
+        job, parallelism, compute = self.job, self.job.parallelism, self.compute
+        table = job.columns | {"host": self.host}
+        if compute is None:
+            table |= {"bucket_mb": RUN_BUCKETS_MB} if parallelism.bucket_mb == Parallelism.bucket_mb else {}
+            return table | job.dimensions
+        table |= {"alone": compute.sample, "update": compute.optimizer, "framework": "other"}
+        if parallelism.strategy in SHARDED and is_half(job.precision):
+            table["gradient_bytes"] = parallelism.gradient_bytes or 2
+        is_profile = parallelism.tensor == 1 and not parallelism.experts
+        return table | ({"profile": job.model, "times": compute} if is_profile else job.dimensions)
 
     def predict(self, devices: int) -> StepPrediction:
         """Return the predicted step on a number of devices.
@@ -190,46 +222,9 @@ class Training:
         job = self.job.on(devices, self.host.gpus)
         check_strategy(job)
         self._check_pipeline(job)
-        return replace(self, job=job, mesh=self.mesh_of(job.parallelism))
+        return replace(self, job=job, mesh=job.mesh)
 
-    def mesh_job(self, parallelism: Parallelism) -> MeshJob:
-        """Convert the job to the input of ``predict_jobs`` for a parallelism."""
-        job, compute = self.job, self.compute
-        is_sharded_half = compute is not None and job.parallelism.strategy in SHARDED and is_half(job.precision)
-        item = 2 if job.parallelism.half_weights or is_sharded_half else 4
-        more: dict[str, Any] = {
-            "exchange": exchange_of(job.parallelism), "gradient_bytes": job.parallelism.gradient_bytes or item,
-            "variable": job.variable_batches, "loader_rate": job.loader_rate or 0.0,
-            "loader": job.loader if job.loader in LIMITED_LOADERS else "",
-        }  # fmt: skip
-        if compute is not None or job.parallelism.bucket_mb != Parallelism.bucket_mb:
-            more["bucket_mb"] = job.parallelism.bucket_mb
-        if compute is not None:
-            more |= {"alone": compute.sample, "update": compute.optimizer}
-        is_profile = compute is not None and parallelism.tensor == 1 and not parallelism.experts
-        if is_profile:
-            more |= {"profile": job.model, "times": compute}
-        kind, shape = ("", NO_SHAPE) if is_profile else parse_transformer(job.model.model)
-        half = "fp16" if is_half(job.precision) else "float32"
-        return MeshJob(
-            kind=kind, shape=shape, seq=shape.context, batch=int(job.batch * max(1, parallelism.data)), host=self.host,
-            gpus=parallelism.devices, precision=job.precision if job.precision in PRECISIONS else half,
-            optimizer=job.optimizer if job.optimizer in OPTIMIZERS else "sgd",
-            framework=job.framework if compute is None else "other", experts=parallelism.experts,
-            top_k=parallelism.top_k if parallelism.experts else 0, more=more,
-        )  # fmt: skip
-
-    def mesh_of(self, parallelism: Parallelism) -> SearchedMesh:
-        """Convert a parallelism to a mesh of the search. The naive schedule is 1F1B with one microbatch."""
-        schedule = "1f1b" if parallelism.schedule == "naive" else parallelism.schedule
-        return SearchedMesh(
-            tp=parallelism.tensor, pp=parallelism.pipeline, dp=max(1, parallelism.data), ep=parallelism.expert,
-            vp=parallelism.virtual, micro_batch=int(self.job.batch // parallelism.pieces),
-            grad_accum=parallelism.pieces, sharding=SHARDINGS[parallelism.strategy], recompute=parallelism.recompute,
-            schedule="none" if parallelism.pipeline == 1 else schedule, sequence_parallel=int(parallelism.sequence),
-        )  # fmt: skip
-
-    def _check_pipeline(self, job: TrainingJob) -> None:
+    def _check_pipeline(self, job: Job) -> None:
         parallelism = job.parallelism
         if self.compute is not None and parallelism.strategy in SHARDED and parallelism.pipeline > 1:
             raise InputError(
@@ -269,8 +264,29 @@ class Training:
         parallelism = self.job.parallelism
         sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * parallelism.pieces < self.job.batch]
         meshes = [self.mesh._replace(micro_batch=size) for size in sizes]
-        fits = predict_meshes(self.mesh_job(parallelism), meshes, self.belief).order.tolist() if meshes else ()
-        return sizes[max(fits)] * parallelism.pieces if fits else 0
+        fits = predict_table(self.table, meshes, self.belief).fit_into(FILL) if meshes else np.zeros(1, dtype=bool)
+        return sizes[int(np.flatnonzero(fits)[-1])] * parallelism.pieces if fits.any() else 0
+
+
+def predict_trainings(trainings: Sequence[Training]) -> PredictedMeshes:
+    """Predict each training on its mesh, as rows of the same arrays. The belief is the first training's.
+
+    Collective times come from NCCL's curves for all trainings or, if the first host has a simulated network, from that
+    network for all trainings. Raise InputError for an unsupported job.
+    """
+    tables = [training.table for training in trainings]
+    names = {name for table in tables for name in table}
+    table = {name: [each.get(name, DEFAULTS[name]) for each in tables] for name in names}
+    return predict_table(table, [training.mesh for training in trainings], trainings[0].belief)
+
+
+def predict_table(table: Mapping[str, Any], meshes: Sequence[SearchedMesh], belief: Belief) -> PredictedMeshes:
+    """Predict meshes. ``table`` has the other columns: each is one value for all meshes, or a list."""
+    columns: dict[str, Any] = dict(zip(SearchedMesh._fields, map(list, zip(*meshes, strict=True)), strict=True))
+    columns["sequence_parallel"] = [int(mesh.tp > 1 and mesh.sequence_parallel > 0) for mesh in meshes]
+    c = make_columns({**table, **columns, "count": columns.pop("grad_accum")}, len(meshes))
+    parts, memory = step_parts(c, belief.parameters), memory_parts(c, read_shipped().memory)
+    return PredictedMeshes(columns=c, parts=parts, memory=memory, chance=chance_to_run(c, memory["total"]))
 
 
 def predict_steps(meshes: Sequence[Training]) -> list[StepPrediction | TooLittleMemory]:
@@ -289,9 +305,7 @@ def predict_steps(meshes: Sequence[Training]) -> list[StepPrediction | TooLittle
 
 def _predict_alike(meshes: Sequence[Training], belief: Belief) -> Iterator[StepPrediction | TooLittleMemory]:
     """Yield the prediction of each training on its mesh, or TooLittleMemory if the training does not fit."""
-    rows = [(mesh.mesh_job(mesh.job.parallelism), mesh.mesh) for mesh in meshes]
-    rows += [mesh.alone_row for mesh in meshes]
-    predicted, count = predict_jobs(rows, belief), len(meshes)
+    predicted, count = predict_trainings([*meshes, *(mesh.alone for mesh in meshes)]), len(meshes)
     logs, slopes = find_slopes(predicted.columns, belief.parameters)
     step, alone = Slopes(logs[:count], slopes[:count]), Slopes(logs[count:], slopes[count:])
     of_shapes = [belief.deviations(each) for each in (step, Slopes(step.logs, step.slopes - alone.slopes), alone)]

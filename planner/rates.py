@@ -12,7 +12,7 @@ from collectives.quoting import quote, suggest
 from collectives.records.model_profile import ModelProfile
 from collectives.training.workload import ComputePhases
 from planner.gpus import describe_unpublished, find_series_gpu
-from planner.jobs import TrainingJob, even_model
+from planner.jobs import Job, even_model
 from planner.one_gpu import MEASURED_SPREAD, NARROWER, YOURS, Alone, OneGpuRate, guess_rates, network_of, published
 from simcomm.cluster.hardware import parts
 from simcomm.nccl.catalogue import find_gpu, match_gpu
@@ -94,7 +94,7 @@ class GpuRates:
     """The samples/s of one GPU of each type: known rates, and estimates from published and known rates."""
 
     def __init__(
-        self, job: TrainingJob, known: Mapping[str, float], gpus: Iterable[str], where: str = "plan.known_rates"
+        self, job: Job, known: Mapping[str, float], gpus: Iterable[str], where: str = "plan.known_rates"
     ) -> None:
         """Estimate the rates of ``gpus``, given by their names in the hardware catalog.
 
@@ -147,7 +147,7 @@ class ComputeSource(NamedTuple):
     is_profiled: bool = False  # whether the profile's own times are used, if it has any
 
 
-def find_compute(job: TrainingJob, source: ComputeSource, gpu: str | None) -> Compute:
+def find_compute(job: Job, source: ComputeSource, gpu: str | None) -> Compute:
     """Return the compute time of one device from the first available source.
 
     The sources are a stated rate of this GPU, stated phases, times measured on this GPU, and an estimate. The estimate

@@ -20,7 +20,7 @@ from collectives.units import count
 from planner.columns import Columns, make_columns
 from planner.gpus import SERIES_NAMES, Gpu, find_gpu, find_series_gpu
 from planner.hosts import NODES, Host, make_node, published_nodes
-from planner.jobs import LIMITED_LOADERS, NEVER, TrainingJob, even_model, exchange_of, find_model, is_half
+from planner.jobs import NEVER, Job, even_model, find_model, is_half
 from simcomm.cluster.hardware import find_part, parts
 
 OWN_DATA = Path(__file__).parent / "data"
@@ -114,7 +114,7 @@ class Series:
     source: str
     system: str
     model: str
-    job: TrainingJob
+    job: Job
     gpu: Gpu
     node: Host
     points: tuple[Point, ...]
@@ -122,7 +122,7 @@ class Series:
     global_batch: float | None = None  # constant for all numbers of GPUs
     where: str = field(default="", compare=False)
 
-    def job_on(self, gpus: int) -> TrainingJob:
+    def job_on(self, gpus: int) -> Job:
         """Return the job on a number of GPUs."""
         return self.job if self.global_batch is None else replace(self.job, batch=self.global_batch / gpus)
 
@@ -241,7 +241,7 @@ def _describe(where: str, keys: SeriesKeys, nodes: Mapping[str, Host], gpus: Map
     for point in points:
         _check_point(f"{where}: points", point, nodes[keys.node])
     parallelism = Parallelism(bucket_mb=keys.bucket_mb, gradient_bytes=keys.grad_bytes, **STRATEGIES[keys.sync])
-    job = TrainingJob(
+    job = Job(
         model=_model(where, keys),
         batch=keys.batch,
         parallelism=parallelism,
@@ -286,18 +286,16 @@ def columns_of_series(series: Sequence[Series]) -> Columns:
     True
     """
     rows = [(curve, point) for curve in series for point in curve.points]
+    jobs = [curve.job.columns for curve, _ in rows]
+    shared = ("exchange", "bucket_mb", "gradient_bytes", "loader", "variable")
     return make_columns(
         {
+            **{name: [columns[name] for columns in jobs] for name in shared},
             "profile": [curve.job.model for curve, _ in rows],
             "host": [curve.node for curve, _ in rows],
             "gpus_used": [-(-point.gpus // point.nodes) for _, point in rows],
             "dp": [point.gpus for _, point in rows],
             "micro_batch": [curve.job_on(point.gpus).batch for curve, point in rows],
-            "exchange": [exchange_of(curve.job.parallelism) for curve, _ in rows],
-            "bucket_mb": [curve.job.parallelism.bucket_mb for curve, _ in rows],
-            "gradient_bytes": [curve.job.parallelism.gradient_bytes or 4 for curve, _ in rows],
-            "loader": [curve.job.loader if curve.job.loader in LIMITED_LOADERS else "" for curve, _ in rows],
-            "variable": [curve.job.variable_batches for curve, _ in rows],
             "precision": "float32",
         },
         len(rows),

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from collectives.records.model_profile import parse_transformer
+from collectives.training.parallelism import Parallelism
 from course.checks.exercise import Exercise, Predicted, Shown, WrongAnswerError, expect_close
 from planner.hosts import host_of_preset
-from planner.search import FoundMeshes, MeshJob, search
+from planner.jobs import Job, find_model
+from planner.prediction import Training
+from planner.search import FoundMeshes, search
 
 DEVICES, BATCH, TOKENS, PRICE, BUDGET = 64, 128, 10e9, 2.5, 7500.0
 KEYS = {"tensor": "tp", "pipeline": "pp", "context": "cp", "data": "dp", "micro_batch": "micro_batch",
@@ -20,9 +22,9 @@ PARTS = "compute", "tensor", "context", "pipeline", "sync"
 
 @cache
 def meshes() -> FoundMeshes:
-    kind, shape = parse_transformer("llama2-70b")
-    host = host_of_preset("dgx-h100")
-    return search(MeshJob(kind=kind, shape=shape, seq=shape.context, batch=BATCH, host=host, gpus=DEVICES))
+    one_a_device = Parallelism(data=DEVICES)
+    job = Job(find_model("llama2-70b"), BATCH / DEVICES, one_a_device, precision="bf16", optimizer="adamw")
+    return search(Training(job, host_of_preset("dgx-h100")))
 
 
 def numbers_of(mesh: Any, whose: str) -> list[int]:

@@ -11,7 +11,7 @@ from collectives.units import format_size
 from planner.beliefs import believe
 from planner.gpus import is_published
 from planner.hosts import Host, host_of_preset, published_nodes
-from planner.jobs import TrainingJob
+from planner.jobs import Job
 from planner.memory import FILL
 from planner.prediction import StepPrediction, TooLittleMemory, Training, predict_steps
 from planner.rates import GpuRates, at_rate, has_published_series, series_gpu
@@ -151,7 +151,7 @@ class CandidateSteps:
     candidate is used.
     """
 
-    job: TrainingJob
+    job: Job
     rates: GpuRates | None = None
     own: Mapping[str, OwnRuns] = field(default_factory=dict)
     is_searched: bool = False
@@ -196,11 +196,10 @@ class CandidateSteps:
             training = Training(self.job, host, belief=self.own[gpu].belief if gpu in self.own else believe())
         if not self.is_searched:
             return training.on(gpus)
-        parallelism = Parallelism(data=gpus)
-        meshes = search(training.mesh_job(parallelism), training.belief)
+        training = replace(training, job=replace(self.job, parallelism=Parallelism(data=gpus)))
+        meshes = search(training)
         if len(meshes.order):
-            job = replace(training.job, parallelism=parallelism)
-            return replace(training, job=job, mesh=meshes.searched[int(meshes.order[0])])
+            return replace(training, mesh=meshes.searched[int(meshes.order[0])])
         needed, available = float(meshes.memory["total"].min()) / FILL, float(meshes.columns.memory_bytes[0])
         raise TooLittleMemory(
             f"no mesh of {gpus} x {training.host.device.name} fits into memory: each GPU needs {format_size(needed)} "

@@ -19,7 +19,7 @@ from planner.beliefs import Belief, believe
 from planner.clusters import host_of_cluster
 from planner.gpus import PRECISIONS, can_multiply, describe_unpublished, is_published
 from planner.hosts import Host
-from planner.jobs import PROFILES, TrainingJob, even_model, find_model, models
+from planner.jobs import PROFILES, Job, even_model, find_model, models
 from planner.prediction import SOURCE, Training, is_language
 from planner.rates import ComputeSource, find_compute
 from planner.runs import find_own_runs
@@ -28,7 +28,7 @@ from scenarios.loader import SpreadTraining
 from scenarios.training_section import TrainingSection
 
 
-def find_job(training: TrainingSection, folder: Path) -> TrainingJob:
+def find_job(training: TrainingSection, folder: Path) -> Job:
     """Return the training job of a scenario file in ``folder``.
 
     Raise InputError if the model, or the profile that training.compute.profile names, is unknown or invalid.
@@ -43,7 +43,7 @@ def find_job(training: TrainingSection, folder: Path) -> TrainingJob:
         )
     else:
         profile = find_training_model(training.model, folder, training.shape, training.parameters)
-    return TrainingJob(
+    return Job(
         model=profile,
         batch=training.batch_size,
         parallelism=training.mesh,
@@ -142,7 +142,7 @@ def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
         return Training(job, host, find_compute(job, source, gpu))
 
 
-def _find_language_model(training: TrainingSection, job: TrainingJob, host: Host) -> Training | None:
+def _find_language_model(training: TrainingSection, job: Job, host: Host) -> Training | None:
     named = replace(job, optimizer=named_optimizer(training))
     if host.gpu is None or training.compute is not None or not is_language(named):
         if "framework" in training.model_fields_set:

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 
 from benchmarks.accuracy.meshes import judge, mark_slow, mesh_accuracy
 from collectives.errors import InputError
-from collectives.records.model_profile import parse_transformer
+from collectives.training.parallelism import Parallelism
 from planner.beliefs import PRIORS, believe, chance_to_run, find_slopes, read_shipped
 from planner.hosts import Host, host_of_preset
-from planner.jobs import ZERO
+from planner.jobs import ZERO, Job, transformer_model
 from planner.memory import FILL, memory_parts
 from planner.pipeline import deal_layers
+from planner.prediction import Training
 from planner.runs import columns_of_runs, complete, read_own_runs, read_table, why_untimed
-from planner.search import MeshJob, enumerate_meshes, search, what_would_fit
+from planner.search import enumerate_meshes, search, what_would_fit
 from planner.step import step_parts, step_seconds
 
 P = read_shipped().parameters
@@ -52,14 +53,15 @@ def timed_runs():
     return [run for run in read_table()[0] if why_untimed(run) is None]
 
 
-def job(**keys):
-    _, shape = parse_transformer("llama3-8b")
-    return MeshJob(**{"kind": "llama", "shape": shape, "seq": 4096, "batch": 256, "host": HOST, "gpus": 64, **keys})
+def training(model="llama3-8b:context=4096", batch=256, gpus=64, host=HOST, lora=0, **experts):
+    """Return a training with a global batch of ``batch`` sequences."""
+    keys = {"precision": "bf16", "optimizer": "adamw", "lora": lora}
+    return Training(Job(transformer_model(model), batch / gpus, Parallelism(data=gpus, **experts), **keys), host)
 
 
 @cache
 def search_once(**keys):
-    return search(job(**keys))
+    return search(training(**keys))
 
 
 def test_step_time_of_a_run_does_not_depend_on_the_other_runs():
@@ -180,13 +182,13 @@ def test_slow_runs_are_found_by_a_fixed_time_loss():
 
 
 def test_search_enumerates_every_mesh():
-    meshes = enumerate_meshes(job())
+    meshes = enumerate_meshes(training())
     assert len(meshes) == len({*meshes}) > 1000
     for mesh in meshes:
         assert mesh.tp * mesh.pp * mesh.cp * mesh.dp == 64 and 32 % (mesh.pp * mesh.vp) == 0
         assert mesh.dp * mesh.micro_batch * mesh.grad_accum == 256
     with pytest.raises(InputError, match="no mesh of 64 devices splits a batch of 3 sequences equally"):
-        enumerate_meshes(job(batch=3, shape=job().shape._replace(layers=1, heads=1, kv_heads=1)))
+        enumerate_meshes(training(model="llama3-8b:layers=1,heads=1,kv_heads=1", batch=3))
 
 
 def test_search_orders_fitting_meshes():
@@ -200,8 +202,7 @@ def test_search_orders_fitting_meshes():
 
 
 def test_odd_sequence_is_not_halved_to_fit_memory():
-    (_, large) = parse_transformer("llama3-405b")
-    assert isinstance(what_would_fit(job(shape=large, gpus=1, batch=7, seq=1025)), dict)
+    assert isinstance(what_would_fit(training(model="llama3-405b:context=1025", gpus=1, batch=7)), dict)
 
 
 def test_tensor_groups_are_slower_over_pcie():
@@ -233,7 +234,7 @@ def test_adaptation_reduces_the_error_and_narrows_the_interval(rows, factor):
 
 def test_suggested_runs_reduce_uncertainty_most():
     answer = search_once()
-    belief, slopes = answer.belief, answer.slopes(answer.order[:100])
+    belief, slopes = answer.training.belief, answer.slopes(answer.order[:100])
     chosen = belief.choose_runs(slopes, 3)
     assert len({*chosen}) == 3
 
@@ -245,8 +246,7 @@ def test_suggested_runs_reduce_uncertainty_most():
 
 
 def test_lora_saves_device_memory():
-    _, shape = parse_transformer("llama-7b")
-    card = job(shape=shape, seq=2048, batch=4, host=Host("pc", "RTX 4090", 1, "host", 12, 0.0), gpus=1)
+    card = training(model="llama-7b", batch=4, host=Host("pc", "RTX 4090", 1, "host", 12, 0.0), gpus=1)
     full = search(card)
     assert not len(full.order)
     remedies = what_would_fit(card)
@@ -258,8 +258,7 @@ def test_lora_saves_device_memory():
 
 
 def test_experts_are_divided_among_devices():
-    many = job(experts=8, top_k=2, batch=128)
-    answer = search(many)
+    answer = search(training(experts=8, top_k=2, batch=128))
     assert {mesh.ep for mesh in answer.searched} == {1, 2, 4, 8}
     alike = [n for n, mesh in enumerate(answer.searched) if (mesh.sharding, mesh.tp, mesh.pp) == ("ddp", 1, 1)]
     dense, divided = ([n for n in alike if answer.searched[n].ep == ep] for ep in (1, 8))
@@ -273,7 +272,7 @@ def test_lower_precision_is_faster():
 
 
 def test_mfu_excludes_gradients_of_frozen_weights():
-    full, adapters = (search(job(batch=64, lora=rank)) for rank in (0, 16))
+    full, adapters = (search(training(batch=64, lora=rank)) for rank in (0, 16))
     ratio = adapters.mfu / adapters.tokens_per_s / (full.mfu / full.tokens_per_s)[0]
     assert 0.66 < float(ratio.min()) <= float(ratio.max()) < 0.75  # attention has FLOPs but no weights
 

@@ -8,7 +8,7 @@ import pytest
 
 from collectives.errors import InputError
 from planner.memory import FILL
-from planner.prediction import StepPrediction, TooLittleMemory, Training
+from planner.prediction import StepPrediction, TooLittleMemory
 from planner.renting.candidates import Candidate, CandidateSteps, estimate_cost, find_host
 from planner.renting.prices import InstanceType, read_prices
 from ringlab.commands.predicting.predict_devices import predict_devices
@@ -50,9 +50,8 @@ def test_predict_search_and_plan_give_equal_answers(scenario: Path) -> None:
     assert isinstance(spread.cluster, NcclCluster)
     machine = str(spread.cluster.system.preset)
     instance, nodes, gpus = instance_of(machine), MACHINES[machine], spread.cluster.world_size
-    parallelism = job.on(gpus, instance.gpus).parallelism
-    mesh = Training(job, find_host(instance)).mesh_of(parallelism).name
-    options = SearchOptions(mesh=mesh, batch=int(job.batch) * parallelism.data)
+    on_all = job.on(gpus, instance.gpus)
+    options = SearchOptions(mesh=on_all.mesh.name, batch=on_all.global_batch)
     try:
         predicted = predict_devices(scenario, [gpus]).cases[0].rows[0]
     except InputError as error:
@@ -81,9 +80,8 @@ def test_predict_search_and_plan_share_a_memory_limit(scenario: Path) -> None:
     spread = read_spread_training(scenario)
     job = replace(find_job(spread.training, spread.folder), optimizer="adamw")
     instance, gpus = instance_of("p4d.24xlarge"), spread.cluster.world_size
-    parallelism = job.on(gpus, instance.gpus).parallelism
-    host = find_host(instance)
-    options = SearchOptions(mesh=Training(job, host).mesh_of(parallelism).name, batch=int(job.batch) * parallelism.data)
+    on_all, host = job.on(gpus, instance.gpus), find_host(instance)
+    options = SearchOptions(mesh=on_all.mesh.name, batch=on_all.global_batch)
     (row,) = find_meshes(scenario, replace(options, fill=1.0)).cases[0].best
     assert FILL < row["memory_bytes"] / host.device.memory_bytes < 1
     message = rf'of which {FILL:.0%} can be used .* --fill 1 --mesh "{options.mesh}"` predicts it'

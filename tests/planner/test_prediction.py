@@ -10,7 +10,7 @@ from collectives.training.parallelism import Parallelism
 from planner.calls import stage_calls, stage_states
 from planner.gpus import find_gpu
 from planner.hosts import SHARES, Group, Host, host_of_preset
-from planner.jobs import NEVER, TrainingJob
+from planner.jobs import NEVER, Job
 from planner.pipeline import order_of
 from planner.prediction import StepParts, StepPrediction, TooLittleMemory, Training
 from planner.rates import as_measured, at_rate
@@ -43,7 +43,7 @@ def predict(
     network: Counted, parallelism: Parallelism, batch: int = 8, devices: int = 8, **more: object
 ) -> StepPrediction:
     """Return the step of a model with eight equal blocks that computes for one second per sample."""
-    host, job = Host("counted", None, 8, "", 0, 0.0, network=network), TrainingJob(alike(), batch, parallelism, **more)
+    host, job = Host("counted", None, 8, "", 0, 0.0, network=network), Job(alike(), batch, parallelism, **more)
     return Training(job, host, at_rate(alike(), 1.0)).predict(devices)
 
 
@@ -79,13 +79,13 @@ def test_pipeline_stage_waits_for_its_messages() -> None:
 @pytest.mark.parametrize(("strategy", "times"), [("ddp", 1), ("zero2", 1), ("zero3", 1.5), ("fsdp", 1.5)])
 def test_zero_stages_send_the_bytes_stated_in_the_zero_paper(strategy: str, times: float) -> None:
     """According to section 7, stages 1 and 2 send as much as DDP, and stage 3 sends 1.5 times as much."""
-    (calls,) = stage_calls(TrainingJob(alike(), 8, Parallelism(strategy=strategy)).on(8))
+    (calls,) = stage_calls(Job(alike(), 8, Parallelism(strategy=strategy)).on(8))
     sent = (call.times * call.nbytes * SHARES[call.collective](call.group.size) for call in calls)
     assert sum(sent) == pytest.approx(times * 2 * 7 / 8 * 4 * 8000)
 
 
 def test_hsdp_shards_within_hosts_and_all_reduces_across_hosts() -> None:
-    (calls,) = stage_calls(TrainingJob(alike(), 8, Parallelism(strategy="hsdp", shard=4)).on(8))
+    (calls,) = stage_calls(Job(alike(), 8, Parallelism(strategy="hsdp", shard=4)).on(8))
     assert {(call.collective, call.group) for call in calls} == {
         ("all_gather", Group(4, 1)), ("reduce_scatter", Group(4, 1)), ("all_reduce", Group(2, 4)),
     }  # fmt: skip
@@ -139,14 +139,14 @@ def test_interval_contains_the_rate(strategy: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("parallelism", [Parallelism(), Parallelism(pipeline=8, microbatches=8)])
 def test_process_time_grows_with_fewer_cpu_cores(parallelism: Parallelism) -> None:
-    training = Training(TrainingJob(VGG, 64, parallelism), DGX, at_rate(VGG, 300.0))
+    training = Training(Job(VGG, 64, parallelism), DGX, at_rate(VGG, 300.0))
     few = replace(training, host=replace(DGX, cores=DGX.cores // 4))
     assert few.predict(8).parts.processes == pytest.approx(4 * training.predict(8).parts.processes)
     assert training.predict(1 if parallelism.pipeline == 1 else 8).parts.processes >= 0
 
 
 def predict_vgg(**keys: object) -> StepParts:
-    return Training(TrainingJob(VGG, 64, Parallelism(**keys)), DGX, at_rate(VGG, 300.0)).predict(8).parts
+    return Training(Job(VGG, 64, Parallelism(**keys)), DGX, at_rate(VGG, 300.0)).predict(8).parts
 
 
 def test_local_sgd_exchanges_once_in_several_steps() -> None:
@@ -167,19 +167,19 @@ def test_compute_time_needs_a_positive_rate_or_measured_times() -> None:
 @pytest.mark.parametrize(("strategy", "bytes_"), [("ddp", 16), ("zero1", 8 + 8 / 64), ("zero2", 4 + 12 / 64),
                                               ("zero3", 16 / 64)])  # fmt: skip
 def test_states_are_sharded_as_in_the_zero_paper(strategy: str, bytes_: float) -> None:
-    job = TrainingJob(alike(), 8, Parallelism(strategy=strategy), optimizer="adamw").on(64)
+    job = Job(alike(), 8, Parallelism(strategy=strategy), optimizer="adamw").on(64)
     (states,) = stage_states(job)
     assert sum(states) == pytest.approx(bytes_ * 8000)
 
 
 def test_pipeline_device_keeps_the_states_of_its_stages() -> None:
-    job = TrainingJob(alike(), 8, Parallelism(data=1, pipeline=4), optimizer="adamw").on(4)
+    job = Job(alike(), 8, Parallelism(data=1, pipeline=4), optimizer="adamw").on(4)
     assert [sum(states) for states in stage_states(job)] == [16 * 2000] * 4
 
 
 def on_4090(batch: int, parallelism: Parallelism, model: str = "resnet50") -> Training:
     profile, host = find_model_profile(model), host_of_preset("rtx4090-pcie-4x")
-    return Training(TrainingJob(profile, batch, parallelism), host, at_rate(profile, 100.0))
+    return Training(Job(profile, batch, parallelism), host, at_rate(profile, 100.0))
 
 
 def test_too_large_batch_error_names_one_that_fits() -> None:
@@ -256,18 +256,18 @@ def test_strategy_that_the_model_does_not_support_is_rejected(
     devices = max(1, parallelism.devices) if parallelism.data else 8
     host = Host("counted", None, 64, "", 0, 0.0, network=Counted())
     with pytest.raises(InputError, match=message):
-        Training(TrainingJob(profile, batch, parallelism), host, at_rate(profile, 1.0)).predict(devices)
+        Training(Job(profile, batch, parallelism), host, at_rate(profile, 1.0)).predict(devices)
 
 
 def test_model_without_parameters_is_rejected() -> None:
     relu = ModelProfile("relu", "4", 4, "test", (Layer("a", "ReLU", "a", (), 1, 1, 1, 1, 1, 1, 1),))
     with pytest.raises(InputError, match="the profile of 'relu' has no parameters; use a model with trainable"):
-        Training(TrainingJob(relu, 8), DGX, at_rate(relu, 1.0)).predict(8)
+        Training(Job(relu, 8), DGX, at_rate(relu, 1.0)).predict(8)
 
 
 def width(model: str, host: Host, devices: int) -> float:
     """Return the ratio between the high end of the interval and the rate."""
-    job = TrainingJob(find_model_profile(model), 16, precision="bf16", optimizer="adamw")
+    job = Job(find_model_profile(model), 16, precision="bf16", optimizer="adamw")
     prediction = Training(job, host, at_rate(job.model, 100.0) if model == "resnet50" else None).predict(devices)
     return prediction.interval()[1] / prediction.rate
 

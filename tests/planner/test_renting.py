@@ -10,7 +10,7 @@ import pytest
 
 from collectives.errors import InputError
 from collectives.records.model_profile import find_model_profile
-from planner.jobs import TrainingJob
+from planner.jobs import Job
 from planner.prediction import StepPrediction
 from planner.renting.candidates import Candidate, CandidateSteps, estimate_cost, list_candidates
 from planner.renting.prices import COLUMNS, InstanceType, read_prices
@@ -98,7 +98,7 @@ def test_instance_without_known_network_gives_single_nodes_only() -> None:
 
 def test_cost_interval_follows_from_the_rate_interval() -> None:
     """The low end of the rate is the high end of the cost."""
-    (step,) = CandidateSteps(TrainingJob(find_model_profile("gpt2"), 8, precision="bf16")).predict([(instance(), 2)])
+    (step,) = CandidateSteps(Job(find_model_profile("gpt2"), 8, precision="bf16")).predict([(instance(), 2)])
     assert isinstance(step, StepPrediction)
     cost = estimate_cost(Candidate(instance(), 2, "on demand"), step, 36e3 * step.rate)
     ratio = step.interval()[1] / step.rate

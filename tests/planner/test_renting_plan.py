@@ -18,9 +18,9 @@ from collectives.records.model_profile import Measured, find_model_profile
 from collectives.training.parallelism import Parallelism
 from planner.gpus import find_series_gpu
 from planner.hosts import Host
-from planner.jobs import TrainingJob, even_model, find_model, is_half
+from planner.jobs import Job, even_model, find_model, is_half
 from planner.one_gpu import MEASURED_SPREAD, YOURS, Alone, OneGpuRate, guess_rates, published
-from planner.prediction import Training
+from planner.prediction import Training, predict_trainings
 from planner.rates import SERIES_GPUS, GpuRates, at_rate, series_gpu
 from planner.renting import prices
 from planner.renting.candidates import find_host
@@ -88,7 +88,7 @@ def test_instance_types_are_nodes_with_their_interconnect() -> None:
 
 
 def test_known_rate_narrows_the_estimates_of_other_gpus() -> None:
-    job, names = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16"), ["V100 SXM2 16GB", "A100 40GB SXM"]
+    job, names = Job(find_model("ResNet-50"), 256.0, precision="fp16"), ["V100 SXM2 16GB", "A100 40GB SXM"]
     for gpu in (*names, "RTX 4090"):
         (expected,) = guess_rates(published(), [Alone(job, find_series_gpu(series_gpu(gpu)), YOURS)])
         guessed = GpuRates(job, {}, [gpu, "L40S"]).rate(gpu)
@@ -99,7 +99,7 @@ def test_known_rate_narrows_the_estimates_of_other_gpus() -> None:
 
 
 def test_model_without_layers_requires_a_measured_rate() -> None:
-    mine = TrainingJob(even_model("mine", 10), 1.0, precision="fp16")
+    mine = Job(even_model("mine", 10), 1.0, precision="fp16")
     with pytest.raises(InputError, match="model mine is described by its number of parameters only"):
         GpuRates(mine, {}, ["RTX 4090"]).rate("RTX 4090")
     small, large = (GpuRates(mine, {"V100": rate}, ["A100"]).rate("A100 40GB SXM").rate for rate in (5.0, 5000.0))
@@ -345,7 +345,8 @@ def test_every_published_run_is_predicted_to_fit_in_memory() -> None:
         if series.gpu.name in smallest and job.batch < 4096 and series.model.startswith(("R", "B", "V", "I", "S")):
             precision = "fp16" if is_half(job.precision) else "float32"
             alone = replace(job, batch=round(job.batch), precision=precision, parallelism=Parallelism(data=1))
-            needed = Training(alone, Host("any", None, 1, "", 12, 0.0), at_rate(job.model, 1.0)).alone.memory["total"]
+            training = Training(alone, Host("any", None, 1, "", 12, 0.0), at_rate(job.model, 1.0))
+            needed = predict_trainings([training.alone]).memory["total"]
             assert needed <= smallest[series.gpu.name], series.where
             checked += 1
     assert checked > 80

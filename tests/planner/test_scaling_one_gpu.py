@@ -13,15 +13,15 @@ from benchmarks.studies.one_gpu_fit import Likelihood, fit_process, seen_rates
 from benchmarks.studies.one_gpu_left_out import judge_one_gpu
 from collectives.records.model_profile import Measured, find_model_profile
 from planner.gpus import Gpu, find_gpu, find_series_gpu
-from planner.jobs import TrainingJob, even_model, find_model
+from planner.jobs import Job, even_model, find_model
 from planner.one_gpu import YOURS, Alone, OneGpuRate, guess_rates, make_columns, published, read_process
 from planner.rates import ComputeSource, GpuRates, find_compute
 from simcomm.cluster.hardware import parts
 
-JOB = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16")
+JOB = Job(find_model("ResNet-50"), 256.0, precision="fp16")
 
 
-def one_gpu_rate(job: TrainingJob, gpu: str | Gpu, known: Mapping[str, float] | None = None) -> OneGpuRate:
+def one_gpu_rate(job: Job, gpu: str | Gpu, known: Mapping[str, float] | None = None) -> OneGpuRate:
     """Return the estimated rate of one GPU, given rates of the same job on other GPU types."""
     rows = [Alone(job, find_series_gpu(name), YOURS, rate) for name, rate in (known or {}).items()]
     board = find_series_gpu(gpu) if isinstance(gpu, str) else gpu
@@ -51,7 +51,7 @@ def test_memory_bound_model_gains_more_from_memory_bandwidth() -> None:
     twice = board._replace(memory_rate=2 * board.memory_rate)
     gains = []
     for flops, written in ((1e9, 1e9), (1e12, 1e6)):
-        job = TrainingJob(even_model("mine", 10_000_000, flops, written), 64.0, precision="fp16")
+        job = Job(even_model("mine", 10_000_000, flops, written), 64.0, precision="fp16")
         gains.append(one_gpu_rate(job, twice).rate / one_gpu_rate(job, board).rate)
     assert gains[0] > 1.1 * gains[1] > 1.1
 
@@ -60,12 +60,12 @@ def test_rates_correlate_more_within_a_model_and_precision() -> None:
     """A lower rate of BERT-base with 384 tokens lowers that with 128 tokens more than a rate of BERT-large does."""
     ratios = {}
     for name in ("BERT-base-384", "BERT-large-384"):
-        job, board = TrainingJob(find_model(name), 32.0, precision="fp16"), find_series_gpu("A100")
-        jobs = [Alone(TrainingJob(find_model("BERT-base-128"), 32.0, precision="fp16"), board, "unknown")]
+        job, board = Job(find_model(name), 32.0, precision="fp16"), find_series_gpu("A100")
+        jobs = [Alone(Job(find_model("BERT-base-128"), 32.0, precision="fp16"), board, "unknown")]
         once, half = (guess_rates([*published(), Alone(job, board, "mine", rate)], jobs) for rate in (400.0, 200.0))
         ratios[name] = half[0].rate / once[0].rate
     assert ratios["BERT-base-384"] < ratios["BERT-large-384"] < 1
-    rows = [Alone(TrainingJob(JOB.model, 32.0, precision=how), find_series_gpu(name), "mine") for how, name in
+    rows = [Alone(Job(JOB.model, 32.0, precision=how), find_series_gpu(name), "mine") for how, name in
             (("fp32", "V100"), ("fp32", "A100"), ("fp32", "H100 SXM"), ("fp16", "A100"))]  # fmt: skip
     assert make_columns(rows).words["arithmetic"].tolist() == ["whole", "tf32", "tf32", "half"]
 

@@ -23,7 +23,7 @@ from collectives.training.parallelism import Parallelism
 from collectives.training.recipe import Recipe
 from collectives.training.workload import Training
 from planner.calls import stage_calls, stage_states
-from planner.jobs import TrainingJob
+from planner.jobs import Job
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 from realcomm.strategies import pieces, spread
@@ -165,11 +165,9 @@ def test_every_strategy_matches_a_single_rank_reference(tmp_path: Path) -> None:
     check_trained(launched, launched.plans)
 
 
-def job_of(name: str) -> TrainingJob:
+def job_of(name: str) -> Job:
     parallelism = STRATEGIES[name]
-    return TrainingJob(
-        profile_of(model_of(parallelism)), SAMPLES // parallelism.data, parallelism, optimizer="adamw"
-    ).on(RANKS)
+    return Job(profile_of(model_of(parallelism)), SAMPLES // parallelism.data, parallelism, optimizer="adamw").on(RANKS)
 
 
 def stage_of(name: str, rank: int) -> int:

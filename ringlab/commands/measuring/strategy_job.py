@@ -19,7 +19,7 @@ from collectives.training.recipe import Recipe
 from collectives.training.workload import DATASETS, Training, is_file_reference
 from planner.calls import Call, States, check_strategy, is_unit, stage_calls, stage_states
 from planner.hosts import Group
-from planner.jobs import STATE_BYTES, TrainingJob
+from planner.jobs import STATE_BYTES, Job
 from planner.pipeline import cut_stages, pipeline_seconds
 from planner.prediction import StepParts
 from planner.rates import Compute, as_measured
@@ -53,7 +53,7 @@ class StrategyJob:
     """A training with a parallelism strategy: the plan that the ranks run, and the job to predict."""
 
     spread: SpreadTraining
-    job: TrainingJob  # on the mesh of all ranks
+    job: Job  # on the mesh of all ranks
     plan: "StrategyPlan"
 
     @property
@@ -75,7 +75,7 @@ def read_strategy_job(scenario: str | Path, *overrides: str) -> StrategyJob:
         parallelism = _runnable(spread.parallelism).for_devices(cluster.world_size, cluster.local_ranks)
         profile = follow_model(training.model, spread.folder, training.shape)
         batch_size = _global_batch_size(training, parallelism)
-        job = TrainingJob(profile, batch_size // parallelism.data, parallelism, optimizer=training.optimizer)
+        job = Job(profile, batch_size // parallelism.data, parallelism, optimizer=training.optimizer)
         check_strategy(job)
         model = training.model
         model = os.path.relpath(spread.folder / model) if is_file_reference(model) else model  # relative path
@@ -259,7 +259,7 @@ def predict_step(strategy_job: StrategyJob, pieces: KnownPieces, *, gloo: bool) 
     return parts._replace(input=loading), max(states, key=sum)
 
 
-def _split(job: TrainingJob, calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
+def _split(job: Job, calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
     """Return the tensor-parallel calls and the data-parallel calls. Messages between stages are omitted."""
     parallelism = job.parallelism
     within = [call for call in calls if parallelism.tensor > 1 and call.group == Group(parallelism.tensor)]
@@ -267,7 +267,7 @@ def _split(job: TrainingJob, calls: Sequence[Call]) -> tuple[list[Call], list[Ca
 
 
 def _pipelined(
-    job: TrainingJob, ranks: int, calls: Sequence[Sequence[Call]], pieces: KnownPieces, optimizer: float
+    job: Job, ranks: int, calls: Sequence[Sequence[Call]], pieces: KnownPieces, optimizer: float
 ) -> StepParts:
     """Return the parts of a pipeline's step, as its busiest rank sees them.
 

@@ -48,7 +48,7 @@ def make_case(value: str, meshes: FoundMeshes, money: Money, *, top: int, with_r
 
     With ``with_reasons``, add why other meshes are slower.
     """
-    chosen, job, names = meshes.order[:top].tolist(), meshes.job, [mesh.name for mesh in meshes.searched]
+    chosen, job, names = meshes.order[:top].tolist(), meshes.training.job, [mesh.name for mesh in meshes.searched]
     losers, learning = tuple(why_others_lose(meshes)) if with_reasons and len(meshes.order) > 1 else (), None
     if not chosen:
         nearest = int(meshes.memory["total"].argmin())
@@ -56,10 +56,10 @@ def make_case(value: str, meshes: FoundMeshes, money: Money, *, top: int, with_r
     if len(meshes.order) > 1:
         runs, before, after = choose_runs(meshes)
         learning = {"runs": [names[number] for number in runs], "within": before, "within_after": after}
-    remedies = {} if chosen else what_would_fit(job, meshes.belief, fill)
+    remedies = {} if chosen else what_would_fit(meshes.training, fill)
     return Case(
-        value=value, devices=job.gpus, machine=job.gpu, batch=job.batch, seq=job.seq, meshes=len(names),
-        fitting=len(meshes.order), best=_make_rows(meshes, chosen, money),
+        value=value, devices=job.parallelism.devices, machine=meshes.training.host.device.name, batch=job.global_batch,
+        seq=job.model.tokens, meshes=len(names), fitting=len(meshes.order), best=_make_rows(meshes, chosen, money),
         losers=losers, learning=learning,
         would_fit=tuple(
             {"change": change, "best": _make_rows(found, found.order[:1].tolist(), money)[0]}
@@ -93,7 +93,7 @@ def _make_row(meshes: FoundMeshes, number: int, factor: float, money: Money) -> 
         "memory_parts": {name: float(meshes.memory[name][number]) for name in PARTS},
         "chance_to_run": float(meshes.chance[number]),
     }  # fmt: skip
-    hourly = None if price is None else price * meshes.job.gpus
+    hourly = None if price is None else price * meshes.training.job.parallelism.devices
     if hourly is not None:
         row |= bounded(PRICE, hourly / 3600 / rate * 1e9)
     if tokens is not None:

@@ -16,7 +16,7 @@ from collectives.records.model_profile import read_model_profile, shipped_model_
 from collectives.units import count
 from planner.beliefs import describe_chance
 from planner.gpus import describe_unpublished
-from planner.jobs import TrainingJob
+from planner.jobs import Job
 from planner.prediction import is_language
 from planner.rates import GpuRates, measured_rate
 from planner.renting.candidates import (
@@ -330,7 +330,7 @@ def _candidates(instances: Iterable[InstanceType], wanted: PlanSection) -> list[
     return candidates
 
 
-def _step_source(planned: PlannedTraining, job: TrainingJob, gpus: Collection[str]) -> CandidateSteps:
+def _step_source(planned: PlannedTraining, job: Job, gpus: Collection[str]) -> CandidateSteps:
     compute, files = planned.training.compute, [*planned.plan.profiles]
     known = dict(planned.plan.known_rates)
     if compute is not None and compute.rate is not None and compute.gpu is not None:

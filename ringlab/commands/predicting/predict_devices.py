@@ -233,7 +233,7 @@ def _join_sources(values: Sequence[str], trainings: Sequence[Training]) -> str:
     for value, each in zip(values, trainings, strict=True):
         source = each.compute.source if each.compute is not None else each.source
         if each.compute is None:
-            source += f": {each.job.batch / float(each.alone.step_s[0]):.4g} samples/s on one device"
+            source += f": {each.rate_alone:.4g} samples/s on one device"
         values_of.setdefault(source, []).append(value)
     if len(values_of) == 1:
         return next(iter(values_of))
@@ -243,7 +243,7 @@ def _join_sources(values: Sequence[str], trainings: Sequence[Training]) -> str:
 def _predict_row(devices: int, spread: SpreadTraining, training: Training, price: float | None) -> DevicesRow:
     """Predict the step on ``devices`` devices at ``price`` dollars per device and hour."""
     check_devices(spread.cluster, devices)
-    step, alone = training.predict(devices), training.job.batch / float(training.alone.step_s[0])
+    step, alone = training.predict(devices), training.rate_alone
     bounds, shares = step.interval(), step.efficiency_interval()
     hourly = None if price is None else price * devices
     model, epoch, tokens_per_s, mfu = spread.training.model, spread.training.epoch, None, None

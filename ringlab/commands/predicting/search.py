@@ -12,12 +12,13 @@ from collectives.checks import check_known
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.records.model_profile import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
-from collectives.training.parallelism import FRAMEWORKS
+from collectives.training.parallelism import FRAMEWORKS, Parallelism
 from planner.clusters import check_devices, describe_network, host_of_cluster
 from planner.gpus import PRECISIONS, describe_unpublished, is_published
-from planner.jobs import BITS, OPTIMIZERS
+from planner.jobs import BITS, OPTIMIZERS, Job, SearchedMesh, transformer_model
 from planner.memory import FILL
-from planner.search import FoundMeshes, MeshJob, SearchedMesh, keep_mesh, search
+from planner.prediction import Training
+from planner.search import FoundMeshes, keep_mesh, search
 from planner.step import PARTS
 from ringlab.commands.predicting.mesh_rows import PRICE, Case, Row, format_value, make_case
 from ringlab.commands.predicting.predict_sweep import KEYS, full_key, parse_sweep
@@ -163,7 +164,7 @@ class SearchAnswer(Answer):
         """Plot throughput against memory, with the Pareto front, as .png, .svg or .pdf."""
         jobs = [
             viz.MeshDots(
-                title=f"{each.job.gpus} x {each.job.gpu}, {each.job.batch} sequences of {each.job.seq}",
+                title=f"{case.devices} x {case.machine}, {case.batch} sequences of {case.seq}",
                 rates=each.tokens_per_s.tolist(),
                 memory_gib=(each.memory["total"] / GIB).tolist(),
                 strategies=[_kind(mesh) for mesh in each.searched],
@@ -171,7 +172,7 @@ class SearchAnswer(Answer):
                 front=each.front,
                 limit_gib=float(each.columns.memory_bytes[0]) / GIB,
             )
-            for each in self.found
+            for case, each in zip(self.cases, self.found, strict=True)
         ]
         viz.write_figure(viz.meshes_figure(self.model, jobs), path)
 
@@ -260,9 +261,8 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
         with _refusing(key, value, refused):
             price = find_price(spread, base, every if KEYS.get(key or "", key) == KEYS["nodes"] else counts)
             for devices in counts:
-                job = _make_job(spread, devices, options)
-                belief, adapted = find_belief(job.gpu, job.framework)
-                meshes = search(job, belief, options.fill)
+                training, adapted = _make_training(spread, devices, options)
+                meshes = search(training, options.fill)
                 fitting, compared = len(meshes.order), None
                 if options.mesh is not None:
                     meshes, compared = keep_mesh(meshes, options.mesh)
@@ -270,18 +270,19 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
                 shown = make_case(value, meshes, money, top=options.top, with_reasons=options.why, fill=options.fill)
                 cases.append(replace(shown, fitting=fitting))
                 found.append(meshes)
-                text = "" if is_published(job.gpu) else describe_unpublished([job.gpu])
+                gpu = training.host.device.name
+                text = "" if is_published(gpu) else describe_unpublished([gpu])
                 unpublished = f"{text[:1].upper()}{text[1:]}." * bool(text)
                 about = (compared, adapted, unpublished, *describe_network(spread.cluster), price.note)
                 notes |= dict.fromkeys(filter(None, about))
     if not cases:
         raise InputError(refused[0].removesuffix("."))
-    if found[0].job.framework == FRAMEWORKS[0]:
+    if found[0].training.job.framework == FRAMEWORKS[0]:
         notes["No framework is set, so its factor is 1; published factors are within 10 % of 1."] = None
     if {*base.training.parallelism} - {"experts", "top_k"}:
         notes["All meshes are searched; `predict --devices` predicts the one in training.parallelism."] = None
     return SearchAnswer(
-        title=base.title, file=str(base.path), model=base.training.model, precision=found[0].job.precision,
+        title=base.title, file=str(base.path), model=base.training.model, precision=found[0].training.job.precision,
         notes=tuple(notes), found=tuple(found), cases=tuple(cases), key=key, refused=tuple(refused), tokens=tokens,
     )  # fmt: skip
 
@@ -307,7 +308,8 @@ def _full_name(key: str) -> str:
     return name
 
 
-def _make_job(spread: SpreadTraining, devices: int, options: SearchOptions) -> MeshJob:
+def _make_training(spread: SpreadTraining, devices: int, options: SearchOptions) -> tuple[Training, str | None]:
+    """Return the training to search, and a note on the user's saved runs that adapt its predictions."""
     training, host = spread.training, host_of_cluster(spread.cluster)
     if host.network is not None:
         raise InputError('search requires a GPU cluster: set cluster.preset and transport = "nccl"')
@@ -322,24 +324,21 @@ def _make_job(spread: SpreadTraining, devices: int, options: SearchOptions) -> M
             f"model {quote(training.model)} is not a transformer with known dimensions; use {EXAMPLE}, or one of "
             + ", ".join(TRANSFORMERS)
         )
-    kind, shape = parse_transformer(training.model)
+    model = transformer_model(training.model)
     check_devices(spread.cluster, devices)
-    parallelism, precision = spread.parallelism, options.precision or training.precision
+    precision = options.precision or training.precision
     check_precision(host.device.name, precision, "--precision")
-    return MeshJob(
-        kind=kind,
-        shape=shape,
-        seq=shape.context,
-        batch=options.batch or training.batch_size * devices,
-        host=host,
-        gpus=devices,
+    job = Job(
+        model=model,
+        batch=training.batch_size if options.batch is None else options.batch / devices,
+        parallelism=Parallelism(data=devices, experts=spread.parallelism.experts, top_k=spread.parallelism.top_k),
         precision=precision,
+        optimizer=options.optimizer or named_optimizer(training),
         framework=training.framework,
         compiled=options.is_compiled,
-        optimizer=options.optimizer or named_optimizer(training),
         lora=options.lora,
         frozen_bits=options.bits,
-        experts=parallelism.experts,
-        top_k=parallelism.top_k if parallelism.experts else 0,
         with_zero_bubble=options.with_zero_bubble,
     )
+    belief, adapted = find_belief(host.device.name, training.framework)
+    return Training(job, host, belief=belief), adapted
