@@ -21,7 +21,7 @@ from collectives.step import Program, copy, recv, recv_reduce, send
 
 @algorithm("barrier", name="dissemination", chunks=1)
 def dissemination_barrier(rank: int, world_size: int) -> Program:
-    """Wait until all ranks have entered, in ceil(log2 p) steps, the minimum. Every rank sends one token per step.
+    """Wait until all ranks have entered, in ceil(log2 p) steps, which is optimal. A rank sends one token per step.
 
     If p is not a power of two, a rank can be told twice that another rank has entered, which does no harm. See Hensgen,
     Finkel, Manber, "Two algorithms for barrier synchronization", Int. J. of Parallel Programming 17 (1988).
@@ -32,7 +32,7 @@ def dissemination_barrier(rank: int, world_size: int) -> Program:
 
 @algorithm("all_gather", name="bruck")
 def bruck_all_gather(rank: int, world_size: int) -> Program:
-    """Copy chunk r of rank r to all ranks in ceil(log2 p) steps. Every rank sends the minimum of (p - 1) n / p bytes.
+    """Copy chunk r of rank r to all ranks in ceil(log2 p) steps. A rank sends (p - 1) n / p bytes, which is optimal.
 
     The chunks that a rank has are consecutive and start with its own. If they wrap around the end of the buffer, they
     are sent as two messages, so the rotation of the original algorithm is not needed.

@@ -45,7 +45,7 @@ def direct_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("all_reduce", name="direct")
 def direct_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks in 2 steps. Every rank sends the minimum of 2 (p - 1) n / p bytes.
+    """Sum all buffers on all ranks in 2 steps. Every rank sends 2 (p - 1) n / p bytes, which is optimal.
 
     All ranks send to the same rank at once, which can congest a network.
     """
@@ -79,7 +79,7 @@ def opponent(rank: int, number: int, world_size: int) -> int:
 def pairwise_all_to_all(rank: int, world_size: int) -> Program:
     """Swap chunk i of rank r with chunk r of rank i in p - 1 steps of n / p bytes, or p steps if p is odd.
 
-    Every rank sends the minimum of (p - 1) n / p bytes. No scratch is needed.
+    Every rank sends (p - 1) n / p bytes, which is optimal. No scratch is needed.
     """
     for number in range(world_size - 1 + world_size % 2):
         peer = opponent(rank, number, world_size)

@@ -55,7 +55,7 @@ def exchange_all(rank: int, core: int) -> Program:
 
 
 def with_spares(inner: Program, rank: int, world_size: int, chunks: int) -> Program:
-    """Run ``inner`` on the core ranks. They add the data of the spare ranks before it, and send results after it."""
+    """Run ``inner`` on the core ranks. Before it, they receive the spare ranks' data; after it, they send results."""
     core = core_of(world_size)
     if rank >= core:
         yield send(rank - core, 0, chunks)
@@ -84,7 +84,7 @@ def halve_and_double(rank: int, core: int) -> Program:
 
 @algorithm("all_reduce", name="halving_doubling", chunks=core_of)
 def halving_doubling_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks in 2 log2 p steps. Every rank sends the minimum of 2 (p - 1) n / p bytes.
+    """Sum all buffers on all ranks in 2 log2 p steps. Every rank sends 2 (p - 1) n / p bytes, which is optimal.
 
     This holds if p is a power of two. Otherwise, there are two more steps of n bytes each.
     """
@@ -106,7 +106,7 @@ def runs_of_chunks(first: int, count: int, world_size: int) -> Iterator[tuple[in
 
 @algorithm("all_gather", name="recursive_doubling")
 def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
-    """Copy chunk r of rank r to all ranks in log2 p steps. Every rank sends the minimum of (p - 1) n / p bytes.
+    """Copy chunk r of rank r to all ranks in log2 p steps. Every rank sends (p - 1) n / p bytes, which is optimal.
 
     This holds if p is a power of two. Otherwise, there are floor(log2 p) + 2 steps, and core ranks with a spare rank
     send nearly 2 n bytes.
@@ -131,7 +131,7 @@ def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("reduce_scatter", name="recursive_halving")
 def recursive_halving_reduce_scatter(rank: int, world_size: int) -> Program:
-    """Sum chunk r on rank r in log2 p steps. Every rank sends the minimum of (p - 1) n / p bytes.
+    """Sum chunk r on rank r in log2 p steps. Every rank sends (p - 1) n / p bytes, which is optimal.
 
     This holds if p is a power of two. Otherwise, there are floor(log2 p) + 2 steps, the first with messages of n bytes.
     """

@@ -41,7 +41,7 @@ def choose_width(world_size: int, wanted: int | None, name: str) -> int:
 
 
 class Inner(NamedTuple):
-    """An algorithm that runs inside the hierarchical one, on the GPUs of a node or on equal GPUs of all nodes."""
+    """An algorithm that runs on a subset of the ranks: on those of a node, or on those with the same local rank."""
 
     algorithm: Algorithm
     world_size: int
@@ -92,7 +92,7 @@ def hierarchical_all_reduce(
 ) -> Program:
     """Sum all buffers on all ranks. With rings, this takes 2 (g - 1) + 2 (p / g - 1) steps for g GPUs per node.
 
-    With rings, all ranks send 2 (p - 1) / p n bytes. ``gpus`` is g, the number of consecutive ranks of a node; default:
+    With rings, all ranks send 2 (p - 1) n / p bytes. ``gpus`` is g, the number of consecutive ranks of a node; default:
     the largest divisor of p up to its square root. ``node`` and ``gather`` name the reduce_scatter and the all_gather
     within a node, and ``rail`` the all_reduce across nodes. ``gather`` defaults to ``node``. Each must have a single
     channel and no scratch chunks.

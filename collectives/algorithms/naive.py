@@ -53,7 +53,7 @@ def naive_all_reduce(rank: int, world_size: int) -> Program:
 
 @algorithm("scatter", name="naive")
 def naive_scatter(rank: int, world_size: int, root: int) -> Program:
-    """Send chunk r of the root to rank r in p - 1 steps. The root sends the minimum of (p - 1) n / p bytes."""
+    """Send chunk r of the root to rank r in p - 1 steps. The root sends (p - 1) n / p bytes, which is optimal."""
     if rank != root:
         yield recv(root, rank)
         return

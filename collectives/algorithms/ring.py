@@ -58,13 +58,13 @@ def ring_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("all_reduce", name="ring")
 def ring_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks in 2 (p - 1) steps. Every rank sends the minimum of 2 (p - 1) n / p bytes."""
+    """Sum all buffers on all ranks in 2 (p - 1) steps. Every rank sends 2 (p - 1) n / p bytes, which is optimal."""
     yield from ring_reduce_scatter(rank, world_size)
     yield from ring_all_gather(rank, world_size)
 
 
 def both_directions(even: Program, odd: Program, world_size: int) -> tuple[Program, Program]:
-    """Return two channels: ``even``, moved to the even chunks of the buffer, and ``odd``, moved to the odd chunks."""
+    """Return two channels, in which ``even`` uses the even chunks of the buffer, and ``odd`` uses the odd chunks."""
     ranks = range(world_size)
     return on_group(even, ranks, stride=2), on_group(odd, ranks, first_chunk=1, stride=2)
 

@@ -74,7 +74,7 @@ def consecutive_runs(first: int, count: int, world_size: int) -> Iterator[tuple[
 
 @algorithm("scatter", name="binomial")
 def binomial_scatter(rank: int, world_size: int, root: int) -> Program:
-    """Send chunk r of the root to rank r in ceil(log2 p) steps. The root sends the minimum of (p - 1) n / p bytes.
+    """Send chunk r of the root to rank r in ceil(log2 p) steps. The root sends (p - 1) n / p bytes, which is optimal.
 
     A rank receives the chunks of its whole subtree. They take two messages if they wrap around the end of the buffer.
     """

@@ -108,7 +108,7 @@ def chain_reduce(m: CostModel, slices: int = 8) -> float:
 
 
 def spare_ranks(m: CostModel) -> float:
-    """Return the seconds that ranks beyond the largest power of two add: they send their data, then receive results."""
+    """Return the additional seconds if p is not a power of two: spare ranks send their data, then receive results."""
     return m.messages(2, 1) + m.work(1) if m.p > m.core else 0.0
 
 
@@ -139,9 +139,9 @@ def recursive_halving_reduce_scatter(m: CostModel) -> float:
 
 
 def bruck_all_to_all(m: CostModel) -> float:
-    """Return the time in seconds. A chunk is packed, sent and unpacked once for each set bit of its distance to travel.
+    """Return the time in seconds. A chunk is packed, sent and unpacked once for each set bit of its distance.
 
-    The program also copies the whole buffer twice to rotate it.
+    The distance is the number of ranks that the chunk travels. The program also copies the buffer twice to rotate it.
     """
     if m.p == 1:
         return 0.0
@@ -184,7 +184,7 @@ def double_tree_lower_bound(m: CostModel, collective: str, slices: int) -> float
 
 
 def torus_all_reduce(m: CostModel, columns: int | None = None, rows: int | None = None) -> float:
-    """Return the time in seconds, simulated on one link that all channels of the torus share."""
+    """Return the time in seconds. The channels of all dimensions and directions share the link of their rank."""
     shape = torus_shape(m.p, columns, rows)
     orders = [shape[k:] + shape[:k] for k in range(len(shape)) for _ in range(2)]
     seconds = (m.alpha, m.nbytes * m.beta, m.nbytes * m.gamma)
