@@ -89,7 +89,7 @@ class HereSection(ClusterSection):
 
 
 class MachineSection(NetworkSection):
-    """One or more machines of a type from the hardware catalog, and the network between them."""
+    """One or more machines of the same type from the hardware catalog, and their network."""
 
     label: ClassVar[str] = "a hardware catalog preset"
     knows_gpus: ClassVar[bool] = True

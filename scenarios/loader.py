@@ -58,7 +58,7 @@ class CollectiveComparison:
         return call
 
     def calls(self, world_size: int) -> Iterator[CollectiveCall]:
-        """Yield one call for each size and algorithm. All algorithms come first at the first size."""
+        """Yield the calls of all algorithms at the first size, then at the second size, and so on."""
         for nbytes in self.sizes:
             for algorithm in self.algorithms:
                 yield self.call(algorithm, nbytes, world_size)
@@ -199,12 +199,12 @@ class Builder:
     overrides: tuple[str, ...] = ()
 
     def read(self, *values: str) -> ScenarioSection:
-        """Return the validated content of the file. All overrides are applied, and then the overrides ``values``."""
+        """Return the validated scenario file, after applying all overrides and then ``values``."""
         text = read_text(self.path, FileBytes.SCENARIO)
         return _read(self.path, text, (*self.overrides, *values), self.where)
 
     def title(self, section: "ScenarioSection") -> str:
-        """Return the title. If overrides change only the cluster, the result is the file name with these overrides."""
+        """Return the title, or the file name with the overrides if they change the cluster but not the title."""
         name = make_printable(self.path.stem)
         keys = [text.partition("=")[0].strip() for text in self.overrides]
         changed = [text for text, key in zip(self.overrides, keys, strict=True) if key.startswith("cluster.")]
@@ -227,7 +227,7 @@ class Builder:
         return section.training
 
     def check_spread(self, section: ScenarioSection) -> None:
-        """Raise InputError if a training on many devices is combined with ``[faults]`` or ``[[what_if]]``."""
+        """Raise InputError for ``[faults]`` or ``[[what_if]]`` if a scenario only has a training on many devices."""
         if section.collective is None and section.faults is not None:
             raise InputError(
                 f"{self.where}: faults: training on many devices is predicted without single messages; remove "

@@ -39,11 +39,10 @@ def read_network(text: str, ranks: int = 0, changes: Sequence[str] = ()) -> Read
 
     ``text`` is the name or file of a scenario, a preset from the hardware catalog, ``this-machine``, or a graph file.
     It can also set keys, such as ``topology=star hosts=8``. ``changes`` sets further keys. A key without a dot belongs
-    to ``[cluster]``.
+    to ``[cluster]``. Raise InputError if ``text`` does not describe a network, or if a key is invalid.
 
-    If ``ranks`` is 0, each host has a rank. For a preset, this means one machine, and ``this-machine`` has a default.
-    If there are fewer ranks than hosts, hosts stay unused. If there are more, hosts are added to the switches. Raise
-    InputError if ``text`` does not describe a network, or if a key is unknown or invalid.
+    If ``ranks`` is 0, each host has a rank. For a preset, these are the GPUs of one machine; ``this-machine`` has two
+    ranks. If there are fewer ranks than hosts, hosts stay unused. If there are more, hosts are added to the switches.
 
     >>> read_network("topology=star hosts=8 bandwidth='10 Gbit/s' latency='5 us'", ranks=4).cluster.world_size
     4

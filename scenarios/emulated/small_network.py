@@ -1,4 +1,4 @@
-"""A small convolutional network with 1.1 million parameters, which trains fast even over slow emulated links."""
+"""A convolutional network with 1.1 million parameters, which is small enough for the slow links of emulated hosts."""
 
 from typing import TYPE_CHECKING
 
