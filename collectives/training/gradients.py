@@ -13,14 +13,14 @@ BUCKET_BYTES = 25 << 20  # minimum size of its other buckets, by default (bucket
 
 
 class Gradient(NamedTuple):
-    """The gradient of one parameter tensor. It is available after the share ``ready`` of backward, from 0 to 1."""
+    """The gradient of one parameter tensor. ``ready`` is the fraction of backward after which it is available."""
 
     nbytes: int
     ready: float
 
 
 class Bucket(NamedTuple):
-    """Gradients that are synchronized together. All are available after the share ``ready`` of backward."""
+    """Gradients that are synchronized together. ``ready`` is the fraction of backward after which all are available."""
 
     nbytes: int
     ready: float
@@ -79,8 +79,7 @@ PROFILED_SIZE, PROFILED_CLASSES = 224, 1000  # of the profiles
 def resnet_gradients(name: str, classes: int, stem: str = "imagenet", size: int = 32) -> tuple[Gradient, ...]:
     """Return the gradients of a ResNet in backward order, from the last layer to the first.
 
-    Images are squares with ``size`` pixels on each side. The time of a layer's backward is proportional to its
-    multiplications.
+    Images have ``size`` x ``size`` pixels. The time of a layer's backward is proportional to its multiplications.
     """
     layers = [layer for layer in json.loads((PROFILES / f"{name}.json").read_text())["layers"] if layer[3]]
     tensors, work = [tuple(sizes) for _, _, _, sizes, *_ in layers], list[int]()

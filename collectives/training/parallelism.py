@@ -43,7 +43,7 @@ class Parallelism:
     batch as ``microbatches`` in the order of ``schedule``. With ``naive``, the batch is not divided, so one stage works
     at a time. With ``interleaved``, each device has ``virtual`` stages. ``sequence`` also shards the activations that
     tensor parallelism replicates (Korthikanti et al., https://arxiv.org/abs/2205.05198). The ``experts`` of each
-    block's MLP are sharded over ``expert`` of the ``data`` devices. A token is processed by ``top_k`` of them.
+    block's MLP are sharded over ``expert`` of the ``data`` devices. ``top_k`` experts process each token.
 
     >>> Parallelism(tensor=4).for_devices(8).data
     2

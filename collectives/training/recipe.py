@@ -19,10 +19,10 @@ class Recipe:
     """The hyperparameters of a training run. Raise InputError for an invalid value.
 
     The learning rate rises during the first ``warm_up`` steps and then follows ``schedule`` until the last step.
-    ``linear`` and ``cosine`` decay to zero. ``step`` decays to a tenth after each third of the steps. ``accumulate`` is
-    the number of microbatches of a rank's batch, whose gradients are synchronized once. If ``sync_every`` is greater
-    than 1, the run is local SGD: instead of gradients, the weights are averaged every ``sync_every`` steps and at the
-    end of each epoch.
+    ``linear`` and ``cosine`` decay to zero. ``step`` decays to a tenth after each third of the steps. A rank's batch is
+    divided into ``accumulate`` microbatches, and gradients are synchronized once per batch. If ``sync_every`` is
+    greater than 1, the run is local SGD: instead of gradients, weights are averaged every ``sync_every`` steps and at
+    the end of each epoch.
 
     >>> Recipe(optimizer="adam")
     Traceback (most recent call last):
