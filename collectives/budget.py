@@ -15,7 +15,7 @@ MEMORY_KEY, USUAL_MEMORY = "RINGLAB_MEMORY", 1 << 30  # environment variable; de
 
 
 class Gigabyte:
-    """Limits on the number of objects, for one gigabyte of memory. They were computed from measured object sizes."""
+    """The maximum number of objects of each kind in one gigabyte, computed from measured object sizes."""
 
     LINKS = 450_000  # full-duplex links of a network, with the objects derived from them
     PAIRS = 3_600_000  # pairs of ranks that send to each other, with their routes

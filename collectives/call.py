@@ -1,4 +1,4 @@
-"""Describe a collective call, and compute the sizes of its buffers and the slices for its parts.
+"""Describe a collective call, and compute the sizes of its buffers.
 
 Buffers can have any length, except that the chunks of an all_to_all must be equally large, because data moves between
 chunks. The buffer of a barrier, its token, must not be empty, because empty messages are not sent.

@@ -19,7 +19,7 @@ MOST_RANKS = 65_536  # limit of a cluster in a file, and of a list of world size
 def check_whole_number(name: str, value: object, at_least: int | None = None, instead: str = "") -> int:
     """Return ``value`` as an int. Raise InputError for a bool, another type, or an integer below ``at_least``.
 
-    The message calls the argument ``name``. ``instead`` is text for it about other accepted values, such as " or None".
+    ``name`` is the argument's name in the message. ``instead`` names other accepted values, such as " or None".
 
     >>> check_whole_number("world_size", 8, at_least=1)
     8

@@ -184,12 +184,12 @@ class Algorithm(Generic[Arguments, Returned]):
     def channels(self, rank: int, world_size: int, root: int = 0) -> tuple[Iterator[Step], ...]:
         """Return one iterator over steps per channel of a rank. A generator function has a single channel.
 
-        A function can also return None, which means no steps. Raise InputError if it returns anything else.
+        If the function returns None, there are no steps. Raise InputError unless it returns generators or None.
         """
         return tuple((as_step(yielded) for yielded in program) for program in self.start(rank, world_size, root))
 
     def start(self, rank: int, world_size: int, root: int = 0) -> tuple[Program, ...]:
-        """Return the generators of a rank, one per channel, as the function returns them. Steps are not converted.
+        """Return the generators of a rank, one per channel. Unlike in ``channels``, they can yield single operations.
 
         Raise InputError if the function returns anything but a generator, None, or a tuple of these.
         """
@@ -234,7 +234,7 @@ class Algorithm(Generic[Arguments, Returned]):
         return describe_line(line, self.file)
 
     def steps(self, rank: int, world_size: int, root: int = 0) -> Iterator[Step]:
-        """Return the steps of a rank of an algorithm with one channel. Raise InputError if there are several."""
+        """Return the steps of one rank. Raise InputError if the algorithm has several channels."""
         programs = self.channels(rank, world_size, root)
         if len(programs) > 1:
             raise InputError(f"{self.full_name} has {len(programs)} channels; use an algorithm with one channel here")

@@ -275,7 +275,7 @@ def offset(index: Index, n: int, chunks: int) -> Index:
     """Return the index of the first element of chunk ``index``, in a buffer of ``n`` elements and ``chunks`` chunks.
 
     ``index`` can be an array. Chunk k covers the elements ``[k * n // chunks, (k + 1) * n // chunks)``. Scratch chunks
-    follow the buffer. Scratch chunk i has the size of chunk i.
+    follow the buffer and repeat the sizes of its chunks.
 
     >>> [offset(index, n=10, chunks=4) for index in range(6)]
     [0, 2, 5, 7, 10, 12]

@@ -111,7 +111,7 @@ def parse_size(text: object) -> int:
 def as_bytes(value: object, name: str, instead: str = "") -> int:
     """Return a size in bytes, given as an integer or as text such as "1 MiB". Raise InputError for any other value.
 
-    ``name`` is the argument's name for the message. ``instead`` is text for it about other accepted values.
+    ``name`` is the argument's name in the message. ``instead`` names other accepted values.
 
     >>> as_bytes(1024, "nbytes"), as_bytes("1 KiB", "nbytes")
     (1024, 1024)

@@ -83,7 +83,7 @@ def prove(
     """Prove an algorithm at each world size and for each root, from the smallest world size to the first failure.
 
     ``on_proved`` is called after each world size with the sum of the world sizes so far. World sizes that take too much
-    memory are skipped. Raise TooLarge if no smaller one was proved. An interrupt ends the proof if one was proved.
+    memory are skipped, and an interrupt ends the proof. Both are raised if no world size was proved before.
 
     If the algorithm fails with one rank, the next world size is also tried, because a failure with several ranks is
     easier to understand. It is not tried if the program timed out.

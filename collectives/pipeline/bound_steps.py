@@ -65,7 +65,7 @@ class Write(NamedTuple, Generic[E]):
 
 @dataclass(slots=True, eq=False)
 class Transfer(Generic[E]):
-    """A send or a receive of consecutive elements, which can be one slice of a message of the program."""
+    """A send or a receive of consecutive elements: a message of the program, or one slice of it."""
 
     operation: Operation
     step: int
@@ -106,7 +106,7 @@ class SliceMemory(NamedTuple, Generic[E]):
     slices: int = 1
 
     def elements(self, chunk: int, count: int) -> E:
-        """Return the elements within the slice of ``count`` consecutive chunks. The first one is ``chunk``."""
+        """Return the memory of ``count`` chunks, starting with ``chunk``, restricted to the slice."""
         n = self.buffer.numel()
         begin, size = offset(chunk, n, self.chunks), extent(chunk, count, n, self.chunks)
         if self.slices > 1:

@@ -39,7 +39,7 @@ def root_classes(algorithm: Algorithm, world_size: int) -> list[list[int]]:
 
 
 def _run(call: ProgramCall) -> list[tuple[Any, ...]]:
-    """Return the program for each root, with ranks and chunks counted from the root. Raise Diverges if that is slow."""
+    """Return each root's program, with ranks and chunks counted from the root. Raise Diverges after too many runs."""
     p, runs, splits = call.world_size, 0, 0
     programs: list[list[tuple[int, bytes, bytes]]] = [[] for _ in range(p)]
     waiting = [np.divmod(np.arange(p * p, dtype=np.int64), p)]  # positions and roots

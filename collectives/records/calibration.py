@@ -1,5 +1,4 @@
-"""Store measurements of a machine, from which runs on it are predicted. ``realcomm`` writes them, ``simcomm`` reads
-them.
+"""Store measurements of a machine, from which runs on it are predicted. ``realcomm`` measures, ``simcomm`` predicts.
 
 ``PairProbes`` are measurements between two hosts with known links, for the transport ``gloo-tcp``.
 """

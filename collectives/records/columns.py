@@ -290,7 +290,7 @@ def _read_list(values: list[Any], kind: type[np.generic], name: str) -> npt.NDAr
 
 
 def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str) -> npt.NDArray[Any]:
-    """Return a packed column. Decompression stops as soon as there are more bytes than expected."""
+    """Return the numbers of a packed column. Decompression stops as soon as there are more bytes than expected."""
     if plain["type"] not in TYPES[kind]:
         raise ValueError(f"{name}.type must be one of {', '.join(TYPES[kind])}, not {quote(plain['type'])}")
     dtype, inflater = np.dtype("<" + plain["type"]), zlib.decompressobj()

@@ -1,5 +1,4 @@
-"""Define ``ModelProfile``: the FLOPs, memory traffic and memory of each layer of a model, and measured times if
-available.
+"""Define ``ModelProfile``: the FLOPs, memory traffic, memory and optional measured times of a model's layers.
 
 FLOPs and bytes are per sample, so one profile serves every batch size. Parameters are also read once per batch.
 Predictions read a profile without torch. ``ringlab profile`` writes profiles.

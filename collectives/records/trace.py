@@ -26,7 +26,7 @@ LEAST_ELAPSED = 1e-30  # seconds; the shortest time of a run in a trace file, ex
 
 
 class LinkRate(NamedTuple):
-    """The bandwidth of a link in bytes/s after ``since``: ``alone`` for one message, ``shared`` for all of several."""
+    """The bandwidth of a link in bytes/s from time ``since`` on, for one message (``alone``) or more (``shared``)."""
 
     since: float
     alone: float
@@ -49,7 +49,7 @@ class TracedLink(NamedTuple):
     rates: tuple[LinkRate, ...] = ()  # available bandwidth by time; empty: always the nominal bandwidth
 
     def could_carry(self, seconds: float) -> float:
-        """Return the maximum number of payload bytes on the link during the first ``seconds`` seconds of the run."""
+        """Return the maximum number of payload bytes that the link can carry in the first ``seconds`` of the run."""
         rates = self.rates or (LinkRate(0.0, self.bandwidth, self.bandwidth),)
         ends = [*(rate.since for rate in rates[1:]), seconds]
         periods = zip(rates, ends, strict=True)

@@ -68,7 +68,7 @@ def same_chunks(chunk: Ints, other: Ints, chunks: int) -> Bools:
 
 
 def first_mismatch(columns: OperationColumns, call: ProgramCall, key: Keys) -> int | None:
-    """Return the index of the first operation without a match or different from its match, or None if there is none.
+    """Return the index of the first operation that has no match or differs from its match. None if all match.
 
     Operations are ordered by key. For equal keys, operations that differ come before operations without a match.
     """

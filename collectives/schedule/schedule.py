@@ -61,7 +61,7 @@ def _limit_steps(steps: Iterator[Step]) -> Iterator[Step]:
 
 
 def make_call(algorithm: Algorithm, world_size: int, root: int = 0) -> ProgramCall:
-    """Return an algorithm with its numbers of chunks for ``world_size`` ranks.
+    """Return a ProgramCall: the algorithm with its numbers of chunks for ``world_size`` ranks.
 
     Raise InputError for an invalid world size or root, or if the number of chunks is not a multiple of the world size
     although each rank has its own part of the buffer.

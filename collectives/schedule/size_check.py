@@ -33,7 +33,7 @@ def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0) ->
 
 @lru_cache(maxsize=64)
 def _count(algorithm: Algorithm, world_size: int, root: int, rank: int) -> tuple[int, int]:
-    """Return the number of operations of a rank and of the ranks that it sends to. Counting stops at a limit."""
+    """Return how many operations a rank has, and to how many ranks it sends. Counting stops at a limit."""
     most = max(SAMPLE, MOST_OPERATIONS // world_size + 1)
     peers: set[int] = set()
     number = 0

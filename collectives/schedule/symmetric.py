@@ -157,7 +157,8 @@ def _ranks_are_permuted(schedule: SymmetricSchedule) -> bool:
     """Return whether consecutive ranks run the same operations, except for one permutation of all chunks.
 
     Chunks form groups of ``stride * world_size``. The permutation rotates a group by one stride if an operation moves
-    within it from rank to rank. Every operation must use one chunk of a rotated group, whole groups, or others only.
+    within it from rank to rank. Every operation must use one chunk of a rotated group, whole groups, or no rotated
+    group.
     """
     reads, writes = (schedule.kind == Kind.SEND) | (schedule.kind >= Kind.COPY), schedule.kind != Kind.SEND
     local = schedule.kind >= Kind.COPY
