@@ -66,15 +66,15 @@ def check_fits(number: int, most: int, excess: str, way: str = "") -> None:
     collectives.errors.TooLarge: its 300 messages are too many; the limit is 100; ask for fewer ranks (--set \
 cluster.hosts=N), or allow more memory (RINGLAB_MEMORY="3 GiB")
     """
-    most = allowed(most)
-    if number > most:
-        raise TooLarge(f"{excess}; the limit is {most:,}; {ways_out(number / most, way)}")
+    limit = allowed(most)
+    if number > limit:
+        raise TooLarge(f"{excess}; the limit is {limit:,}; {ways_out(number / limit, way)}")
 
 
 def check_read(where: object, number: int, most: int, unit: str) -> None:
     """Raise TooLarge if a file has more entries than fit into the memory limit. ``unit`` is the name of the entries."""
-    if number > allowed(most):
-        raise TooLarge(f"{where}: more than {allowed(most):,} {unit}; read only a part, or {more_memory(2)}")
+    if number > (limit := allowed(most)):
+        raise TooLarge(f"{where}: contains more than {limit:,} {unit}; pass a smaller file, or {more_memory(2)}")
 
 
 def more_memory(times: float) -> str:

@@ -95,12 +95,12 @@ def make_call(
     """
     if isinstance(algorithm, CollectiveCall):
         arguments = {"nbytes": nbytes, "dtype": dtype, "op": op, "root": root}
-        if given := " and ".join(name for name, value in arguments.items() if value is not None):
-            raise InputError(f"{given} must not be passed with a CollectiveCall; change it with dataclasses.replace")
+        if names := " and ".join(name for name, value in arguments.items() if value is not None):
+            raise InputError(f"{names} must not be passed with a CollectiveCall; use dataclasses.replace on the call")
         call = algorithm
         call.check(world_size)
         if buffers is not None and check_buffers(call.algorithm, world_size, buffers) != call.shape:
-            raise InputError(f"buffers must have {call.elements} elements of {call.dtype}, like the call")
+            raise InputError(f"buffers must have {call.elements} elements of {call.dtype}, as in the CollectiveCall")
         return call
     algorithm = find_algorithm(algorithm)
     check_applies(algorithm, op=op is not None, root=root is not None)
@@ -202,12 +202,11 @@ def check_length(algorithm: Algorithm, n: int, world_size: int) -> None:
     """Raise InputError if the algorithm cannot run on buffers of ``n`` elements."""
     chunks = algorithm.chunks(world_size)
     if algorithm.needs_equal_chunks and n % chunks:
-        why = ", because data moves between chunks" if algorithm.spec.moves else ""
         raise InputError(
-            f"{algorithm.full_name}: the number of elements must be a multiple of {chunks} (equal chunks{why}), not {n}"
+            f"{algorithm.full_name}: the number of elements must be a multiple of the {chunks} chunks, not {n}"
         )
     if algorithm.spec.repeats and n < 1:
-        raise InputError(f"{algorithm.full_name}: the token must have at least one element")
+        raise InputError(f"{algorithm.full_name}: each buffer must have at least one element")
 
 
 def part_slice(parts: int | range, n: int, world_size: int) -> slice:

@@ -108,7 +108,7 @@ def load_file(path: Path) -> list[Algorithm]:
         if names.count(name) > 1:
             raise InputError(f"{path}: {name} is declared {names.count(name)} times; use a different name for each")
     if not declared:
-        raise InputError(f'{path}: declares no algorithm; put @algorithm("all_reduce") above a rank program')
+        raise InputError(f'{path}: contains no algorithm; decorate a generator function with @algorithm("all_reduce")')
     return declared
 
 
@@ -120,8 +120,8 @@ def _find_in_file(reference: str, collective: str | None, folder: Path | None) -
     chosen = fitting or named
     if len(chosen) != 1:
         known = ", ".join(candidate.full_name for candidate in candidates)
-        problem = "matches several algorithms" if chosen else "matches no algorithm"
-        raise InputError(f"{reference} {problem} in the file; append :NAME, with one of {known}")
+        problem = "several algorithms match" if chosen else "no algorithm matches"
+        raise InputError(f"{reference}: {problem}; pass FILE.py:NAME, where NAME is one of {known}")
     _check_collective(chosen[0], collective)
     return chosen[0]
 

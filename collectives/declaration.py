@@ -199,7 +199,7 @@ class Algorithm(Generic[Arguments, Returned]):
         programs = returned if type(returned) is tuple and returned else (returned,)
         for program in programs:
             if program is not None and not isinstance(program, Iterator):
-                raise InputError(f"not a rank program: it must yield steps, and it returned {shorten(returned)}")
+                raise InputError(f"the program of a rank must yield steps, not return {shorten(returned)}")
         return tuple(iter(()) if program is None else program for program in programs)
 
     def recorded(self, world_size: int, root: int = 0) -> npt.NDArray[np.int32] | None:
@@ -270,7 +270,7 @@ class Algorithm(Generic[Arguments, Returned]):
         except (Exception, SystemExit) as error:
             problem = describe_error(error, self.file)
             raise InputError(
-                f"{self.full_name}, world size {world_size}: a function for a number of chunks raises {problem}"
+                f"{self.full_name}, world size {world_size}: the function that counts chunks raised {problem}"
             ) from error
 
     def rule_arguments(self, rule: Callable[..., int]) -> dict[str, Parameter]:
@@ -417,4 +417,4 @@ def nccl(collective: str) -> NcclsOwn:
 
 
 def _inside_nccl(*_: int) -> Programs:
-    raise InputError(f"{NCCL!r} is NCCL's own implementation, without a program; predict it for a system description")
+    raise InputError(f'"{NCCL}" is NCCL\'s own implementation and cannot be simulated; predict it on GPUs instead')

@@ -36,7 +36,7 @@ def check_output(path: Path | str) -> None:
             status = target.stat()
         except (FileNotFoundError, NotADirectoryError):
             if Path(path).is_symlink() and not target.parent.exists():
-                raise InputError(f"{path}: a link to {target}, whose directory does not exist") from None
+                raise InputError(f"{path} links to {target}, whose directory does not exist; create it") from None
         else:
             kind = KINDS.get(stat.S_IFMT(status.st_mode))
             if kind:

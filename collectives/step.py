@@ -239,9 +239,9 @@ def on_group(
 def _on_group(op: Operation, ranks: Sequence[int], count: int, first_chunk: int, stride: int) -> Operation:
     is_message = 0 <= op.peer < len(ranks)
     if not is_message and not op.kind.is_local:
-        raise InputError(f"{op}: rank {op.peer} does not exist in a group of {len(ranks)}")
+        raise InputError(f"{op}: rank {op.peer} does not exist in a group of {len(ranks)} ranks")
     if op.count > 1 and stride != count:
-        raise InputError(f"{op}: {op.count} chunks of a group with stride {stride} are not contiguous")
+        raise InputError(f"{op}: with stride {stride}, the {op.count} chunks are not contiguous; use stride {count}")
     peer = _member(ranks, op.peer) if is_message else -1
     into = -1 if op.kind is SEND else first_chunk + op.into * stride
     return Operation(op.kind, peer, first_chunk + op.chunk * stride, op.count * count, into)

@@ -68,5 +68,5 @@ def _check(rank: int, world_size: int) -> None:
         raise InputError("there is no process group; call torch.distributed.init_process_group first")
     if (rank, world_size) != (actual := (dist.get_rank(), dist.get_world_size())):
         raise InputError(
-            f"rank {rank!r} of {world_size!r} was passed, but this process is rank {actual[0]} of {actual[1]}"
+            f"rank and world_size must be {actual[0]} and {actual[1]} in this process, not {rank!r} and {world_size!r}"
         )

@@ -125,7 +125,7 @@ def _contenders(among: Iterable[Algorithm] | None, estimator: Estimator) -> list
             continue
         contenders.append(_Contender(algorithm, *bounds))
     if not contenders:
-        raise InputError(f"{name}: no candidate algorithm is defined for {estimator.world_size} ranks")
+        raise InputError(f"{name}: no candidate supports {estimator.world_size} ranks; pass other algorithms")
     return contenders
 
 

@@ -70,7 +70,7 @@ class Recorder:
                 self.note(number, 0, 0, self.begin)
                 programs = self.algorithm.start(rank, world_size, root)
                 if len(programs) > MOST_CHANNELS:
-                    raise TooMuch(f"it returns {len(programs)} programs; a rank has at most {MOST_CHANNELS} channels")
+                    raise TooMuch(f"a rank must return at most {MOST_CHANNELS} programs, not {len(programs)}")
                 self.channels[-1] = [0] * len(programs)
                 for channel, program in enumerate(programs):
                     at[1:] = channel, 0

@@ -117,8 +117,8 @@ class ProgramFile:
 
     def unreadable(self, error: Exception) -> InputError:
         return InputError(
-            f"{self.path}: the process that runs this file sent an invalid answer ({error}); check that the file does "
-            "not write to file descriptors that it did not open"
+            f"{self.path}: the process that runs this file sent an invalid reply ({error}); the file must not write to "
+            "file descriptors that it did not open"
         )
 
     def _show(self, printed: bytes) -> None:

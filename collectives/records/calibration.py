@@ -137,10 +137,10 @@ class MessageCurve:
         sizes = [nbytes for nbytes, _ in self.points]
         check_whole_number("the width of a message class", self.width, at_least=1)
         if not sizes or sizes != sorted(set(sizes)) or sizes[0] < 1:
-            raise InputError(f"a message class must have points of increasing, positive sizes, not {sizes[:5]}")
+            raise InputError(f"the sizes of a message class must be positive and increasing, not {sizes[:5]}")
         for _, seconds in self.points:
             if check_number("a message", seconds, "seconds", at_least=0) > MOST_SECONDS:
-                raise InputError(f"a message must take at most {MOST_SECONDS:g} s, not {seconds}")
+                raise InputError(f"the time of a message must be at most {MOST_SECONDS:g} s, not {seconds}")
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class QueuedMessages:
     def __post_init__(self) -> None:
         seconds = [self.posting_s, *(each for _, each in self.points)]
         if not self.points or not all(0 <= second <= MOST_SECONDS for second in seconds):
-            raise InputError(f"queued messages must have points up to {MOST_SECONDS:g} s, not {self.points[:5]}")
+            raise InputError(f"times of queued messages must be at most {MOST_SECONDS:g} s, not {self.points[:5]}")
 
     def seconds(self, nbytes: int) -> float:
         """Return the time in seconds that the GPU takes for a message of ``nbytes`` bytes."""
@@ -268,7 +268,7 @@ class Calibration:
                 f"created must be a time with a time zone, such as 2026-01-31T12:00:00+00:00, not {quote(self.created)}"
             )
         if any(part.parts for part in self.parts):
-            raise InputError("parts of a calibration cannot be nested")
+            raise InputError("a part of a calibration must not contain further parts; calibrate again")
 
     def with_slower_cores(self, times: float) -> "Calibration":
         """Return a copy for an emulated cluster on which software and compute take ``times`` times as long.
@@ -276,7 +276,7 @@ class Calibration:
         Raise InputError if the calibration contains no measurements between two hosts.
         """
         if self.pair is None:
-            raise InputError("the calibration has no pair of hosts, so its software times are unknown")
+            raise InputError("the calibration has no measurements between two hosts; run `ringlab calibrate`")
         slower = [replace(entry, phases=entry.phases.times(times)) for entry in self.compute]
         return replace(self, pair=replace(self.pair, software=times), compute=slower, parts=[])
 
@@ -302,7 +302,7 @@ class Calibration:
         The time of an exchange is scaled to its width. Raise InputError if no message class was measured.
         """
         if not self.message_classes:
-            raise InputError("the calibration has no message classes; make one with `ringlab calibrate`")
+            raise InputError("the calibration has no message times; run `ringlab calibrate`")
         curve = min(self.message_classes, key=lambda curve: _unlikeness(curve, message_class, in_training))
         seconds = read_curve(curve.points, message_class.nbytes)
         messages = message_class.width / curve.width if message_class.pattern == EXCHANGE else 1.0

@@ -56,8 +56,8 @@ def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = FileB
     version = content.pop("schema_version", None) if isinstance(content, dict) else None
     if version != kind.SCHEMA_VERSION:
         advice = "; another version of Ringlab wrote it: make it again" if isinstance(version, int) else ""
-        wanted = f"not a {name} of schema version {kind.SCHEMA_VERSION}"
-        raise InputError(f"{path}: {wanted} (found {quote(version)}){advice}")
+        expected = kind.SCHEMA_VERSION
+        raise InputError(f"{path}: not a {name} of schema version {expected} (found {quote(version)}){advice}")
     rename_keys({name: content}, RENAMED_FIELDS, str(path))
     return parse_record(content, kind, path)
 
@@ -73,8 +73,8 @@ def parse_record(content: dict[str, Any], kind: type[AnyRecord], path: Path) -> 
         return TypeAdapter(kind).validate_python(content, extra="forbid")
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(f"{path}: not a {kind.__name__.lower()}: {where}: {first['msg']}") from error
+        name, key, problem = kind.__name__.lower(), ".".join(map(str, first["loc"])), first["msg"]
+        raise InputError(f"{path}: not a {name}: {key}: {problem}") from error
 
 
 def _read_json(path: Path, name: str, most_bytes: int) -> Any:

@@ -94,7 +94,7 @@ def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
     rows = [span for profile in profiles for span in _spans(profile, first)]
     if not rows:
         raise InputError(
-            f"{_files(path)[0]}: contains no phases; expected a collective, backward, optimizer or record_function"
+            f"{_files(path)[0]}: contains no collective, backward, optimizer or record_function; profile a step"
         )
     begin = min(span.begin for span in rows)
     rows = [span._replace(begin=span.begin - begin, end=span.end - begin) for span in rows]

@@ -72,8 +72,8 @@ def make_call(algorithm: Algorithm, world_size: int, root: int = 0) -> ProgramCa
     if algorithm.spec.has_parts and call.chunks % world_size:
         line = algorithm.find_line(None, world_size, root)
         raise InputError(
-            f"{call.describe()}: the number of chunks must be a multiple of {world_size}, as each "
-            f"rank of a {algorithm.spec.name} has its own part, not {call.chunks}{line and f' ({line})'}"
+            f"{call.describe()}: the number of chunks must be a multiple of the {world_size} ranks, "
+            f"not {call.chunks}{line and f' ({line})'}"
         )
     return call
 

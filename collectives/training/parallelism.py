@@ -89,11 +89,11 @@ class Parallelism:
         if self.sequence and self.tensor == 1:
             raise InputError("sequence requires tensor parallelism; set tensor to at least 2")
         if self.strategy in REPLICAS and max(self.tensor, self.pipeline, self.expert) > 1:
-            raise InputError(f"{self.strategy} is {REPLICAS[self.strategy]}: tensor, pipeline and expert must be 1")
+            raise InputError(f"tensor, pipeline and expert must be 1 with strategy {self.strategy}")
         if self.sync_every > 1 and self.strategy != "ddp":
             raise InputError(f"sync_every ({self.sync_every}) requires strategy ddp, not {self.strategy}")
         if self.gradient_bytes > 8:
-            raise InputError(f"gradient_bytes must be at most 8, or 0 for the computed type, not {self.gradient_bytes}")
+            raise InputError(f"gradient_bytes must be at most 8, not {self.gradient_bytes}; set 0 for no compression")
         if self.shard and self.strategy != "hsdp":
             raise InputError(f"shard ({self.shard}) only applies to strategy hsdp, not {self.strategy}")
         if self.expert > 1 and self.experts % self.expert + (self.experts == 0):
@@ -139,13 +139,12 @@ class Parallelism:
         model = self.tensor * self.pipeline
         data = self.data or devices // model
         if data * model != devices:
-            mesh = f"data {self.data or 'rest'} x tensor {self.tensor} x pipeline {self.pipeline}"
-            counted = f" = {count(data * model, 'device')}, and there are {devices}"
-            counted = counted if self.data else f" for {count(devices, 'device')}"
+            mesh = f"tensor {self.tensor} x pipeline {self.pipeline}"
+            mesh = f"data {self.data} x {mesh}" if self.data else mesh
             advice = f"set axes whose product is {devices}, such as data = {max(1, devices // model)}"
             if devices % model:
                 advice = f"set tensor x pipeline to a divisor of {devices}"
-            raise InputError(f"parallelism is {mesh}{counted}; {advice}")
+            raise InputError(f"parallelism {mesh} does not fit {count(devices, 'device')}; {advice}")
         if data % self.expert:
             raise InputError(f"data ({data}) must be a multiple of expert ({self.expert})")
         shard = self.shard or min(node or data, data)

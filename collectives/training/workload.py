@@ -183,9 +183,8 @@ class Training(Recipe, DataLoading):
             raise InputError(f"buckets must be Buckets, or None for all gradients at once, not {quote(buckets)}")
         if self.sync_every > 1 and (self.gradient_sync is None or self.buckets is not None):
             raise InputError(
-                f"sync_every ({self.sync_every}) requires an algorithm such as 'ring' without buckets, "
-                f"not {quote(self.sync_name)}: local SGD averages weights, so no gradients overlap with "
-                "backward"
+                f"sync_every ({self.sync_every}) averages weights, so it does not support gradient_sync "
+                f"{quote(self.sync_name)}; use an algorithm such as 'ring' without buckets"
             )
         if self.batch_size % self.accumulate:
             raise InputError(f"batch_size ({self.batch_size}) must be a multiple of accumulate ({self.accumulate})")

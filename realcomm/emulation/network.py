@@ -68,7 +68,7 @@ class EmulatedNetwork:
             share = self.bearable / self.plan.rate
             fastest = max(direction.bandwidth for direction in self.plan.directions)
             raise InputError(
-                f"{self.plan.title} cannot be emulated here: all hosts together may send "
+                f"{self.plan.title} cannot be emulated here: its hosts together can send "
                 f"{format_bandwidth(self.plan.rate)}, but this machine can emulate about "
                 f"{format_bandwidth(self.bearable)}; reduce the bandwidth of links to {share:.0%}, for example "
                 f"--set cluster.bandwidth='{round_down(fastest * share * 8 / 1e6)} Mbit/s'"
@@ -88,8 +88,8 @@ class EmulatedNetwork:
         """Raise RunFailed if a queue has dropped packets or TCP has timed out since the last ``mark``."""
         if complaints := self.complaints():
             raise RunFailed(
-                f"{self.plan.title}, emulated: {name_some(complaints, '; ')}: this machine cannot emulate "
-                "these rates, and the run is not valid; reduce the bandwidth, or stop other processes"
+                f"{self.plan.title}: the emulated run is not valid: {name_some(complaints, '; ')}. Reduce the "
+                "bandwidth of the links, or stop other processes"
             )
 
     def close(self) -> None:

@@ -178,8 +178,8 @@ def _directions(cluster: Emulable, used: list[tuple[str, str]]) -> Iterator[Dire
             raise InputError(f"{cluster.title} cannot be emulated: the link {src} - {dst} has no finite bandwidth")
         if not cluster.graph.has_edge(dst, src):
             raise InputError(
-                f"{cluster.title} cannot be emulated: a link leads from {src} to {dst} but not back, "
-                "where acknowledgments must go"
+                f"{cluster.title} cannot be emulated: TCP needs links in both directions; add a link from "
+                f"{dst} to {src}"
             )
         yield Direction(src, dst, float(data["bandwidth"]), float(data["latency"]))
 
@@ -198,8 +198,8 @@ def _forwarding(routes: list[tuple[str, ...]], bridges: set[str]) -> dict[str, d
             known = next_hops[node].setdefault(dst, onward)
             if known != onward:
                 raise InputError(
-                    f"the routing cannot be emulated: the next hop of {node} to {dst} is {known} or {onward}, "
-                    'depending on the sender; use routing by destination, for example routing = "shortest"'
+                    f"the routing cannot be emulated: {node} forwards packets for {dst} to {known} or {onward}, "
+                    'depending on the sender; use for example routing = "shortest"'
                 )
     return next_hops
 

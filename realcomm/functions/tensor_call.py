@@ -140,7 +140,7 @@ def check_parts(large: torch.Tensor, large_name: str, small: torch.Tensor, small
     if large.numel() != world_size * small.numel() or large.dtype != small.dtype or large.device != small.device:
         raise InputError(
             f"{large_name} is {describe_tensor(large)} and {small_name} is {describe_tensor(small)}; {large_name} "
-            f"needs the same dtype and {world_size} times the elements, one part for each rank"
+            f"must have the same dtype and device, and {world_size} times as many elements"
         )
 
 
@@ -161,15 +161,15 @@ class AlikeTensors(NamedTuple):
         if not isinstance(listed, list | tuple):
             raise WrongType(f"{name} must be a list of tensors, not {type(listed).__name__}")
         if len(listed) != wanted:
-            needed = f"{wanted}, one for each rank" if wanted else f"none; only {root_name} passes them"
-            raise InputError(f"{name} has {len(listed)} tensors, but needs {needed}")
+            expected = f"{wanted} tensors, one for each rank" if wanted else f"no tensors on ranks except {root_name}"
+            raise InputError(f"{name} must have {expected}, not {len(listed)}")
         like = self.like
         for number, tensor in enumerate(listed):
             check_input(tensor, f"{name}[{number}]", self.group)
             if (tensor.shape, tensor.dtype, tensor.device) != (like.shape, like.dtype, like.device):
                 raise InputError(
-                    f"{name}[{number}] is {describe_tensor(tensor)} and {self.name} is {describe_tensor(like)}; they "
-                    f"must match, because unequal parts are not supported"
+                    f"{name}[{number}] is {describe_tensor(tensor)} and {self.name} is {describe_tensor(like)}; "
+                    "both must have the same shape, dtype and device"
                 )
         return listed
 
@@ -212,8 +212,8 @@ def check_splits(sizes: object, name: str, tensor: torch.Tensor, world_size: int
     rows = tensor.shape[0] if tensor.dim() else 0
     if [world_size * size for size in sizes] != [rows] * world_size:
         raise InputError(
-            f"{name} is {list(sizes)} and the tensor is {describe_tensor(tensor)}; unequal parts are not supported: "
-            f"the {world_size} sizes must be equal and add up to its first dimension"
+            f"{name} must be {world_size} equal sizes that add up to the first dimension of {describe_tensor(tensor)}, "
+            f"not {list(sizes)}"
         )
 
 

@@ -68,7 +68,7 @@ def meet(rank: int, world_size: int, timeout: float) -> Rendezvous:
     kernel = BOOT_ID.read_text().strip() if BOOT_ID.exists() else socket.gethostname()
     network = OWN_NETWORK.stat().st_ino if OWN_NETWORK.exists() else 0
     if store.add(f"posts of rank {rank}", 1) > 1:
-        raise InputError(f"RANK is {rank} in two processes; set a different one in each")
+        raise InputError(f"RANK is {rank} in two processes; set a different RANK in each process")
     store.set(_key(rank), json.dumps([world_size, kernel, network]))
     hosts = list[object]()
     for other in range(world_size):
@@ -100,7 +100,7 @@ class _Address:
         self.address, self.port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
         if not self.address or not self.port.isdecimal():
             name, value = ("MASTER_PORT", self.port) if self.address else ("MASTER_ADDR", "")
-            raise refused(name, value, "set it to the address of rank 0 or a free port there")
+            raise refused(name, value, "set MASTER_ADDR to rank 0's host, and MASTER_PORT to a free port on that host")
 
     def left(self) -> float:
         return max(_AGAIN_S, self._began + self.timeout - time.monotonic())

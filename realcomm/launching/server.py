@@ -108,7 +108,7 @@ def _make_folder(usual: str) -> str:
             return tempfile.mkdtemp(prefix="pymp-", dir=folder)
     most = _SOCKET_BYTES - _NAMES_BYTES
     raise RunFailed(
-        f"{usual}: the path is too long for the socket that starts processes, and "
+        f"{usual}: the path is too long for a Unix socket, and "
         f"{' and '.join(_SHORT_FOLDERS)} are not writable; set TMPDIR to a directory whose path has at most {most} "
         "bytes"
     )

@@ -77,9 +77,9 @@ def is_installed(package: str) -> bool:
 def _check(variables: tuple[tuple[str, str], ...]) -> None:
     if variables and (problem := _start_error()):
         if len(variables) == 1:
-            raise refused(*variables[0], f"torch does not start with it ({problem}); fix or unset it")
+            raise refused(*variables[0], f"torch does not start with this value ({problem}); correct or unset it")
         names = ", ".join(name for name, _ in variables)
-        raise InputError(f"torch does not start with {names} set ({problem}); unset them one by one")
+        raise InputError(f"torch does not start while {names} are set ({problem}); unset one after another")
 
 
 def _start_error() -> str:

@@ -185,19 +185,15 @@ def _check_sizes(source: ModelSource, model: nn.Module) -> None:
     """Raise InputError for lazy layers, whose sizes depend on data."""
     for name, module in model.named_modules():
         if any(map(nn.parameter.is_lazy, _own(module))):
-            kind = type(module).__name__
-            advice = f"use a {kind.removeprefix('Lazy')} with its sizes"
-            raise InputError(f"model {quote(source.name)}: layer {name} is a {kind}, whose size is not set; {advice}")
+            layer = type(module).__name__.removeprefix("Lazy")
+            raise InputError(f"model {quote(source.name)}: layer {name} has no sizes yet; use {layer} with fixed sizes")
 
 
 def _untraceable(source: ModelSource, done: str, error: Exception) -> InputError:
     why = describe_error(error, source.file)
-    advice = (
-        "; a traced model must take one batch of that shape, must not read values of tensors, and must create its "
-        "tensors on the given device"
-    )
-    where = f"with batches of {source.described} on the meta device, where tensors have no values"
-    return InputError(f"model {quote(source.name)} cannot {done} {where}: {why}{advice}")
+    needs = "the model must take one batch of this shape, must not read tensor values, and must use its inputs' device"
+    shape = f"with batches of {source.described} on the meta device, where tensors have no values"
+    return InputError(f"model {quote(source.name)} cannot {done} {shape}: {why}; {needs}")
 
 
 def _follow(source: ModelSource, model: nn.Module, batch_size: int) -> _TracedStep:

@@ -67,8 +67,8 @@ def named_blocks(model: nn.Module, name: str) -> dict[str, nn.Module]:
 def _blocks_of_transformer(model: Transformer, name: str) -> dict[str, nn.Module]:
     if model.head.weight is model.words.weight:
         raise InputError(
-            f"model {quote(name)} shares the weights of its token embedding and LM head, which are in the first and "
-            "the last stage; use a model of `llama:`, whose weights are separate"
+            f"model {quote(name)} shares weights between its token embedding and LM head, which are on different "
+            "stages; use a model that begins with llama:, whose weights are separate"
         )
     layers = {f"blocks.{number}": block for number, block in enumerate(model.blocks)}
     return {"words": model.words, **layers, "last_norm": model.last_norm, "head": model.head}

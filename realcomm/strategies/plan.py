@@ -96,8 +96,8 @@ def check_divisible(plan: StrategyPlan) -> None:
     parallelism, source = plan.parallelism, plan.source
     if plan.batch_size % (parallelism.data * parallelism.pieces):
         raise InputError(
-            f"batch_size {plan.batch_size // parallelism.data} per device of the data axis cannot be split into "
-            f"{parallelism.pieces} equal micro-batches; use a multiple of {parallelism.pieces}"
+            f"batch_size per data-parallel rank must be a multiple of the {parallelism.pieces} micro-batches, "
+            f"not {plan.batch_size // parallelism.data}"
         )
     if parallelism.tensor == 1:
         return

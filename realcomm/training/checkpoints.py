@@ -71,15 +71,15 @@ class Checkpoint:
             if int(training.get("sync_every") or 1) > 1 or images != own_images:
                 raise InputError(
                     f"{self.path} has {ranks} ranks and {images} images per step, but this run has {world_size} ranks "
-                    f"and {own_images} images; start {ranks} ranks, or keep the images per step with "
-                    "training.global_batch_size (without sync_every, which gives each rank its own weights)"
+                    f"and {own_images} images; start {ranks} ranks, or set training.global_batch_size = {images} "
+                    "without sync_every"
                 )
             settings["batch_size"] = training["batch_size"]
         for key in [*training, *(settings.keys() - training.keys())]:
             if settings.get(key) != training.get(key):
                 raise InputError(
-                    f"{self.path} belongs to another training run: {key} is {quote(settings.get(key))} there and "
-                    f"{quote(training.get(key))} here; only epochs may differ"
+                    f"{self.path} is from a training run with {key} = {quote(settings.get(key))}, but this run has "
+                    f"{quote(training.get(key))}; only epochs may change"
                 )
 
 
@@ -314,7 +314,9 @@ class Checkpointing(Observer):
             part = part_of_rank(state["ranks"], running.rank, running.world_size)
             running.load_state_dict({"shared": state["shared"], **part})
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise InputError(f"{self._start} does not match the training run: {describe_error(error, None)}") from error
+            raise InputError(
+                f"{self._start} does not match this training run: {describe_error(error, None)}"
+            ) from error
 
     def step_done(self, running: RunningTraining, record: StepRecord) -> None:
         """Write a checkpoint every ``checkpoint_every`` steps. At an epoch's end, ``epoch_done`` does so instead."""

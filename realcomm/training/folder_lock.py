@@ -17,7 +17,7 @@ def lock_folder(folder: Path, name: str, advice: str) -> FileLock:
     """
     file = folder / name
     if file.is_symlink():  # it would create or truncate another file
-        raise InputError(f"{file} is a symbolic link; remove it, or {advice}")
+        raise InputError(f"{file} is a symbolic link; remove the link, or {advice}")
     check_output(file)
     lock = FileLock(file, blocking=False)
     try:

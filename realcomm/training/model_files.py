@@ -74,7 +74,7 @@ def count_parameters(training: Training) -> Training:
     if isinstance(count, int) and count > 0:
         return replace(training, parameters=count)
     raise InputError(
-        f"{make_printable(str(count))}; if the model can only be built with data, set training.parameters to the "
+        f"{make_printable(str(count))}; if the model cannot be built without data, set training.parameters to the "
         "number of trained parameters"
     )
 

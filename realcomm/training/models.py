@@ -65,8 +65,8 @@ def _build_by_file(training: Training) -> nn.Module:
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and parameter.dtype != torch.float32:
             raise InputError(
-                f"model {training.model!r}: parameter {name} is {parameter.dtype}; trained parameters must be "
-                "torch.float32; set precision to 'bf16' or 'fp16' to compute with these"
+                f"model {training.model!r}: parameter {name} must be torch.float32, not {parameter.dtype}; to compute "
+                "in 16 bits, set precision to 'bf16' or 'fp16'"
             )
     return model
 

@@ -48,6 +48,6 @@ def count_steps(training: Training, images: Callable[[], int], world_size: int, 
         needed = world_size * training.batch_size
         raise InputError(
             f"batch_size {training.batch_size} on {world_size} ranks needs {needed} images per step, but "
-            f"{training.dataset} has {number} for training; use at most {number // world_size}"
+            f"{training.dataset} has only {number}; set batch_size to at most {number // world_size}"
         )
     return in_epoch, available if steps is None else min(steps, available)

@@ -148,7 +148,7 @@ class RunningTraining:
         """Raise RunFailed if the loss is not finite, because it would corrupt the weights of all ranks."""
         if not math.isfinite(loss):
             why = describe_non_finite(self.model, self.batch[0])
-            raise RunFailed(f"the loss of step {self.done} is {loss}, in phase forward; {why}")
+            raise RunFailed(f"the loss of step {self.done} is {loss} after the forward pass; {why}")
 
     def _report_progress(self, step: int) -> None:
         epoch = f"epoch {self.shard.epoch_of(step) + 1}/{self.training.epochs}"

@@ -160,7 +160,7 @@ def _check_weights_file(weights_file: Path | str, training: Training) -> Path:
         check_output(path)
         folder = training.data_folder
         if folder is not None and Path(path).resolve().is_relative_to(Path(folder).resolve()):
-            raise InputError(f"{path} is in {folder}, which contains the images; use another path for the weights")
+            raise InputError(f"weights_file {path} is inside data_folder {folder}; write the weights elsewhere")
     return path
 
 

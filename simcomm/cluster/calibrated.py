@@ -120,7 +120,7 @@ def check_used(calibration: Calibration | None, clusters: Sequence[Cluster], tra
     described = [cluster.title for cluster in clusters if not uses_calibration(cluster, training)]
     if check_calibration(calibration) is not None and len(described) == len(clusters) > 0:
         raise InputError(
-            f"a calibration has no effect on {described[0]}, whose description includes all costs; omit the calibration"
+            f"a calibration has no effect on {described[0]}, which states all of its costs; omit the calibration"
         )
 
 

@@ -94,8 +94,8 @@ class Cluster:
     def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
         """Raise InputError unless the cluster is this machine. ``gpus`` returns the GPU names from the driver."""
         raise InputError(
-            f"{self.title} is not this machine, so it cannot be measured here; predict it, emulate it with --emulate, "
-            'or add preset = "this-machine" as a [[what_if]]'
+            f"{self.title} is not this machine, so it cannot be measured here; use `ringlab predict`, --emulate, "
+            'or cluster.preset = "this-machine"'
         )
 
     def warn_of_run(self, backend: str) -> str:

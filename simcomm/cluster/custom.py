@@ -137,9 +137,9 @@ def _graph_of(content: Any) -> "nx.Graph[Any]":
     for number, entry in enumerate(content[edges]):
         where = f"{edges}.{number}"
         a, b = _name(where, entry, "source"), _name(where, entry, "target")
-        for end in (a, b):
-            if end not in graph:
-                raise InputError(f"{where}: node {quote(end)} does not exist")
+        for node in (a, b):
+            if node not in graph:
+                raise InputError(f'{where}: node {quote(node)} does not exist; add it to "nodes"')
         if graph.has_edge(a, b):
             raise InputError(f"{where}: duplicate link {a} - {b}")
         graph.add_edge(a, b, **_finite_values(where, entry, ("source", "target")))
@@ -208,7 +208,7 @@ def _node_attributes(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
             check_whole_number(f"{where}: {key}", data[key], at_least=0)
     for key in ("rail", "local"):
         if key in data and "machine" not in data:
-            raise InputError(f"{where}: {key} requires machine, the machine's number from 0 on")
+            raise InputError(f"{where}: {key} requires the key machine, a number from 0 on")
     return dict(data)
 
 
@@ -254,10 +254,10 @@ def _check_memories(graph: "nx.DiGraph[str]") -> None:
             raise InputError(f"node {node}: memory must name an existing node, not {quote(memory)}")
         if data.get("p2p_level", "SYS") != "SYS" and memory is None:
             raise InputError(
-                f"node {node}: p2p_level {quote(data['p2p_level'])} requires memory, the name of the host memory's node"
+                f"node {node}: p2p_level {quote(data['p2p_level'])} requires the key memory, the memory's node"
             )
         if "machine" not in data and node_kind(graph, node) == "gpu" and memory is not None:
-            raise InputError(f"node {node}: memory requires machine, the machine's number from 0 on")
+            raise InputError(f"node {node}: memory requires the key machine, a number from 0 on")
 
 
 def _check_reachable(graph: "nx.DiGraph[str]") -> None:

@@ -218,7 +218,7 @@ def preset(
             transport=transport,
         )
     if nodes_per_leaf is not None or oversubscription is not None:
-        raise InputError(f"{name}: nodes_per_leaf and oversubscription require a machine on rails; remove both")
+        raise InputError(f"{name} has no rail-optimized network; remove nodes_per_leaf and oversubscription")
     return on_one_switch(machine, nodes, gpus_per_node, transport)
 
 
@@ -226,7 +226,7 @@ def _with_port(machine: Machine, bandwidth: float | None, latency: float | None)
     if bandwidth is None and latency is None:
         return machine
     if machine.nic is None and (bandwidth is None or latency is None):
-        raise InputError(f"{machine.title} has no known NIC; set both its bandwidth and its latency")
+        raise InputError(f"the NIC of {machine.title} is unknown; set both bandwidth and latency")
     port = machine.nic or LinkSpec()
     if bandwidth is not None:
         port = LinkSpec(bandwidth, port.latency, f"NIC of {format_bandwidth(bandwidth)}")

@@ -54,7 +54,7 @@ class Machine:
         if self.p2p_level not in P2P_LEVELS:
             raise InputError(f"{self.title}: p2p_level must be one of {', '.join(P2P_LEVELS)}, not {self.p2p_level!r}")
         if self.pcie is None and self.nvlinks is None and self.gpus > 1:
-            raise InputError(f"{self.title}: its {self.gpus} GPUs are not linked; set pcie or nvlinks")
+            raise InputError(f"{self.title}: no link connects the {self.gpus} GPUs; set pcie or nvlinks")
         if self.sockets % self.boards:
             raise InputError(f"{self.title}: sockets must be a multiple of boards ({self.boards}), not {self.sockets}")
 
@@ -143,7 +143,7 @@ def add_cube_mesh(graph: "nx.DiGraph[str]", name: str, gpus: Sequence[str], bric
     """
     if len(gpus) not in (4, 8) or bricks not in (4, 6):
         raise InputError(
-            f"a hybrid cube mesh must have 4 or 8 GPUs with 4 or 6 NVLinks each, not {len(gpus)} with {bricks}"
+            f"a hybrid cube mesh must have 4 or 8 GPUs with 4 or 6 NVLinks each, not {len(gpus)} GPUs with {bricks}"
         )
     for half in range(0, len(gpus), 4):
         for (a, b), count in CUBE_MESH.items():

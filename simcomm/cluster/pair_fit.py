@@ -51,7 +51,7 @@ def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:
     except InputError:
         raise
     except (LookupError, ValueError, ZeroDivisionError) as error:
-        raise InputError("the probes of the pair of hosts are incomplete; calibrate again") from error
+        raise InputError("the measurements between two hosts are incomplete; calibrate again") from error
 
 
 def _check_numbers(probes: PairProbes) -> None:
@@ -104,9 +104,9 @@ def _check_goodput(probes: PairProbes, rate: float) -> None:
     goodput = (large - small) / (later - sooner)
     if abs(goodput / rate - 1) > TOLERANCE:
         raise InputError(
-            f"the pair of hosts carries {goodput / 1e6:.4g} MB/s of data, but its links of "
-            f"{probes.bandwidth * 8 / 1e6:.4g} Mbit/s should give {rate / 1e6:.4g} MB/s: more than {TOLERANCE:.0%} "
-            "off, so the machine is busy or the stated bandwidth is too high; calibrate again"
+            f"two emulated hosts exchanged {goodput / 1e6:.4g} MB/s over a link of "
+            f"{probes.bandwidth * 8 / 1e6:.4g} Mbit/s, which should carry {rate / 1e6:.4g} MB/s; calibrate again "
+            "while the machine is idle, or reduce the bandwidth"
         )
 
 

@@ -128,7 +128,7 @@ def _forced(comm: Communicator, collective: str) -> list[tuple[int, str, tuple[s
     for _, name, _ in forced:
         if (":" in name or ";" in name) and comm.version < STRICT:
             version = ".".join(map(str, comm.version))
-            raise InputError(f"{name}: lists per collective require NCCL 2.24 or later, not {version}")
+            raise InputError(f"{name} sets values per collective, which requires NCCL 2.24 or later, not {version}")
     return forced
 
 

@@ -90,8 +90,8 @@ class NcclCluster(Cluster):
         are_alike = all((gpu := match_gpu(name)) is not None and gpu.name == wanted.gpu.name for name in here)
         if wanted.nodes > 1 or len(here) < wanted.gpus or not are_alike:
             raise InputError(
-                f"{self.title} is not this machine, whose GPUs are: {', '.join(here) or 'none'}; compare one host with "
-                "these GPUs, or use `ringlab predict`"
+                f"{self.title} is not this machine, which has these GPUs: {', '.join(here) or 'none'}; describe one "
+                "host with these GPUs, or use `ringlab predict`"
             )
 
 

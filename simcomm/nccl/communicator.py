@@ -157,7 +157,7 @@ def _lanes(system: System) -> int:
 
 def _make_network(system: System, settings: NcclSettings, host: GpuHost, hosts_a_node: int) -> NodeNetwork:
     if system.net is None or not system.nic:
-        raise InputError(f"{system.nodes} hosts without a network; set net and nic")
+        raise InputError(f"the network between the {system.nodes} hosts is missing; set net and nic")
     gdr = system.gdr
     if settings.net_gdr_level is not None:
         gdr = gdr and level_rank(settings.net_gdr_level) >= level_rank("PIX")
@@ -227,5 +227,5 @@ def _hops(
     if not settings.shm_disable or all(hop.kind != "shm" for hop in hops):
         return hops
     if not system.nic:
-        raise InputError("with NCCL_SHM_DISABLE=1, GPUs without P2P use the network; set nic")
+        raise InputError("NCCL_SHM_DISABLE=1 makes GPUs without P2P use the network; set nic")
     return tuple(replace(hop, rate=min(hop.rate, system.nic)) if hop.kind == "shm" else hop for hop in hops)

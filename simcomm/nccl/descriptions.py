@@ -96,7 +96,7 @@ def read_keys(where: str, line: Mapping[str, Any]) -> dict[str, Any]:
         accepted = describe_accepted(first["type"], first["msg"])
         if key == "gpu" and isinstance(first["input"], list):
             how = "name the slowest, or compare them with --what-if cluster.system.gpu=A,B"
-            accepted += f", as all GPUs of a system are alike; {how}"
+            accepted += f", because a system has only one GPU model; {how}"
         raise InputError(f"{where}: {key} = {quote(first['input'])}{accepted}") from error
     return {key: getattr(keys, key) for key in Keys.model_fields if key in keys.model_fields_set}
 
@@ -336,7 +336,7 @@ def _machine_keys(where: str, written: Mapping[str, Any]) -> dict[str, Any]:
     keys = read_keys(where, written)
     for key in ("machine", "nodes", "gpus"):
         if key in keys:
-            raise InputError(f"{where}: {key} is not a key of machines; write it on the system's line")
+            raise InputError(f"{where}: {key} is a key of [systems], not of [machines]; set it for the system")
     return {**catalogue_keys(where, keys["preset"]), **keys} if "preset" in keys else keys
 
 

@@ -43,7 +43,7 @@ class Parameters(UserDict[str, float]):
         """Return the parameters with some values replaced. Raise InputError for an unknown name."""
         unknown = values.keys() - self.data.keys()
         if unknown:
-            raise InputError(f"unknown parameter {min(unknown)!r}")
+            raise InputError(f"unknown parameter {min(unknown)!r} of NCCL's model")
         return Parameters({**self.data, **values})
 
 

@@ -327,9 +327,9 @@ def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
         notes.append("gdr is not stated, so Ringlab assumes GPUDirect RDMA")
     notes += _notes_on_p2p(system, comm)
     if outside := outside_checked(system, comm.version):
-        notes.append(f"no system with {' or '.join(outside)} was checked, so the interval is wider")
+        notes.append(f"the model was not validated with {' or '.join(outside)}, so the interval is wider")
     if system.degraded:
-        notes.append("the source of this system reports that it is slower than expected")
+        notes.append("whoever measured this system reports that it was slower than expected")
     return tuple(notes)
 
 

@@ -168,7 +168,7 @@ def _read_choices(key: str, text: str | None, known: tuple[str, ...], collective
         if colon and name.strip().lower() not in FUNCTIONS:
             raise InputError(f"{key} = {text!r}: unknown collective {name!r}; {suggest(name, FUNCTIONS)}")
         if number and not colon:
-            raise InputError(f"{key} = {text!r}: only the first part may omit the collective, as in ring;reduce:tree")
+            raise InputError(f"{key} = {text!r}: every list after the first needs a collective, as in ring;reduce:tree")
         listed = _read_list(key, words.strip(), known)
         if not colon or FUNCTIONS[name.strip().lower()] == collective:
             choices = listed
@@ -180,13 +180,13 @@ def _read_list(key: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
     words = [_SPELLINGS.get(word, word) for word in words]
     for word in words:
         if word not in known:
-            raise InputError(f"{key} = {text!r}: NCCL has no {word!r}; {suggest(word, known)}")
+            raise InputError(f"{key} = {text!r}: unknown value {word!r}; {suggest(word, known)}")
     return tuple(name for name in known if (name in words) != text.startswith("^"))
 
 
 def _check_level(key: str, level: str | None) -> None:
     if level is not None and level not in LEVELS and not _is_old_number(level):
-        capitals = "; NCCL reads capitals only" if level.upper() in LEVELS else ""
+        capitals = "; use capital letters" if level.upper() in LEVELS else ""
         raise InputError(f"{key} must be {', '.join(LEVELS)} or a number, not {level!r}{capitals}")
 
 

@@ -11,7 +11,7 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration, ComputePoint, OverlapPoint, check_calibration
-from collectives.records.environment import cores, threads_per_rank
+from collectives.records.environment import threads_per_rank
 from collectives.records.trace import Trace
 from collectives.training.workload import ComputePhases, Training
 from simcomm.cluster.cluster import Cluster
@@ -163,9 +163,9 @@ class PerformanceModel(ABC):
         alone = self.calibration.phases(training, 1, threads)
         if together is None or alone is None:
             raise InputError(
-                f"the calibration has no compute times for {training.model}, {training.data_kind}, batch size "
-                f"{training.batch_size}, {local} ranks with {threads} threads each on {cores()} cores; "
-                "run `ringlab calibrate SCENARIO`, or set [training.compute]"
+                f"no compute time of {training.model} on {training.data_kind} with batch size {training.batch_size} "
+                f"and {local} ranks of {threads} threads was measured; run `ringlab calibrate SCENARIO`, or set "
+                "[training.compute]"
             )
         return together.times(local / measured), alone
 
@@ -177,8 +177,8 @@ class PerformanceModel(ABC):
         sync = training.gradient_sync
         if sync is None:
             raise InputError(
-                "gradient_sync 'ddp' is only supported on this machine, where its overlap is measured, and on emulated "
-                "clusters; choose an algorithm such as 'ring'"
+                "gradient_sync 'ddp' is only supported on this machine and on emulated clusters; choose an algorithm "
+                "such as 'ring'"
             )
         return lambda nbytes: self.collective(CollectiveCall(sync, nbytes // 4, op="mean"), TIMES_ONLY).elapsed
 
@@ -190,13 +190,12 @@ def has_point(points: Sequence[ComputePoint] | Sequence[OverlapPoint], training:
 
 
 def _check_no_messages(training: Training, options: SimulationOptions) -> None:
-    no_messages = f"gradient_sync {training.sync_name!r} is predicted by formula, without simulated messages, so it"
+    problem = f"gradient_sync {training.sync_name!r} is predicted by a formula, without simulated messages, so it"
     if options.faults != NO_FAULTS:
-        raise InputError(f"{no_messages} does not support faults; remove the faults, or use an algorithm such as ring")
+        raise InputError(f"{problem} does not support faults; remove the faults, or use an algorithm such as ring")
     if options.engine is not None:
         raise InputError(
-            f"{no_messages} does not use engine {quote(options.engine)}; omit the engine, or use an algorithm such as "
-            "ring"
+            f"{problem} does not use engine {quote(options.engine)}; omit the engine, or use an algorithm such as ring"
         )
 
 

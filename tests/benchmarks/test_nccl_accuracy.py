@@ -218,5 +218,7 @@ def test_table_with_too_many_rows_for_the_memory_is_rejected(tmp_path: Path, mon
     (tmp_path / "a.csv").write_text("\n".join(lines))
     assert len(tables.read_table(tmp_path / "a.csv").rows) == 3
     (tmp_path / "a.csv").write_text("\n".join([*lines, lines[-1]]))
-    with pytest.raises(InputError, match=r"a\.csv: line 5: more than 3 rows; read only a part, or allow more memory"):
+    with pytest.raises(
+        InputError, match=r"a\.csv: line 5: contains more than 3 rows; pass a smaller file, or allow more memory"
+    ):
         tables.read_table(tmp_path / "a.csv")

@@ -151,7 +151,7 @@ def test_program_that_is_not_a_generator_is_rejected(returned: object) -> None:
         return returned
 
     assert refusal("all_reduce", wrong, 2).startswith(
-        "all_reduce/wrong, world size 2, rank 0, step 0: not a rank program: it must yield steps, and it returned "
+        "all_reduce/wrong, world size 2, rank 0, step 0: the program of a rank must yield steps, not return "
     )
 
 
@@ -162,7 +162,7 @@ def test_group_chunks_that_are_not_contiguous_are_rejected() -> None:
     def wrong(rank, world_size):
         yield from on_group(pair(rank), range(2), stride=2)
 
-    message = "send(to rank 1, chunk 0..1): 2 chunks of a group with stride 2 are not contiguous"
+    message = "send(to rank 1, chunk 0..1): with stride 2, the 2 chunks are not contiguous; use stride 1"
     assert refusal("all_reduce", wrong, 2, chunks=4).endswith(message)
 
 
@@ -177,7 +177,7 @@ CAUGHT = {  # smallest failing world size (from 2 on) and root, and the message
     "overlapping_channels": (2, 0, r"channel 1, step 0 \(line LINE .*: channel 0 also uses chunk 1"),
     "send_before_receive": (2, 0, r"deadlock: rank 0 in step 0 \(line LINE .* waits for rank 1 .*: yield send\("),
     "token_lost": (3, 0, r"of rank 1: it last reached rank 2, in step 0 \(line LINE .*, which never forwards it; "),
-    "too_few_chunks": (2, 0, r"the number of chunks must be a multiple of 2, .*, not 1 \(line LINE of"),
+    "too_few_chunks": (2, 0, r"the number of chunks must be a multiple of the 2 ranks, not 1 \(line LINE of"),
     "uneven_sizes": (2, 0, r"rank 0, step 0 \(line LINE .*chunk 0\.\.1\).* both must have the same count"),
     "unmatched_receive": (2, 0, r"rank 0, step 0 \(line LINE .* has no match: rank 1 sends no message to rank 0"),
     "written_twice": (2, 0, r"rank 0, step 0 \(line LINE of .*: chunk 0 is written twice in one step"),

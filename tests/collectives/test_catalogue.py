@@ -103,7 +103,7 @@ def test_too_many_chunks_are_rejected() -> None:
 @pytest.mark.parametrize("rule", [lambda world_size: 1 // (world_size - 2), sys.exit])
 def test_chunk_function_that_raises_is_reported_with_world_size(rule: Callable[[int], int]) -> None:
     wrong = declared("all_reduce", idle, chunks=lambda world_size: rule(world_size))
-    message = "idle, world size 2: a function for a number of chunks raises (ZeroDivisionError|SystemExit: 2)"
+    message = "idle, world size 2: the function that counts chunks raised (ZeroDivisionError|SystemExit: 2)"
     with pytest.raises(InputError, match=message):
         wrong.chunks(2)
 
@@ -137,9 +137,9 @@ def test_collective_disambiguates_algorithms_of_equal_name(mine: Path) -> None:
 
 
 def test_ambiguous_file_reference_is_rejected(mine: Path) -> None:
-    with pytest.raises(InputError, match="matches several algorithms in the file; append :NAME, with one of"):
+    with pytest.raises(InputError, match=r"several algorithms match; pass FILE\.py:NAME, where NAME is one of"):
         find_algorithm(f"{mine}:mine")
-    with pytest.raises(InputError, match=r"matches no algorithm in the file; .* broadcast/mine, all_reduce/sliced"):
+    with pytest.raises(InputError, match=r"no algorithm matches; .* broadcast/mine, all_reduce/sliced"):
         find_algorithm(f"{mine}:minne")
     with pytest.raises(InputError, match="all_reduce/sliced is not an algorithm for broadcast"):
         find_algorithm(f"{mine}:sliced", "broadcast")
@@ -151,8 +151,8 @@ HEAD = "from collectives import algorithm\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x = 1\n", r'wrong.py: declares no algorithm; put @algorithm\("all_reduce"\) above a rank program'),
-        ("from collectives.algorithms.ring import ring_all_reduce\n", "wrong.py: declares no algorithm"),
+        ("x = 1\n", r'wrong.py: contains no algorithm; decorate a generator function with @algorithm\("all'),
+        ("from collectives.algorithms.ring import ring_all_reduce\n", "wrong.py: contains no algorithm"),
         ("def (:\n", r"wrong.py: SyntaxError: .* \(line 1 of wrong.py\)"),
         ("import no_such_module\n", r"wrong.py: ModuleNotFoundError: .*no_such_module.* \(line 1 of wrong.py\)"),
         ("import sys\nsys.exit(3)\n", r"wrong.py: SystemExit: 3 \(line 2 of wrong.py\)"),

@@ -71,7 +71,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 UNLINED = {  # a body, what is said of it, and the line that is named for it: of a yield, the first, or the last
-    "no generator": ("all_reduce", "    return 5", "not a rank program", 3),
+    "no generator": ("all_reduce", "    return 5", "must yield steps, not return 5", 3),
     "another part that does not": (
         "all_to_all", "    peer = world_size - 1 - rank\n    if peer != rank and peer + rank != 2:\n        yield ()\n"
         "    yield (send(peer, peer), recv(peer, peer)) if rank != peer else ()", "rank 0 writes nothing there", 8

@@ -58,7 +58,9 @@ def test_compare_measures_and_predicts_nccl(tmp_path: Path):
 @pytest.mark.usefixtures("with_gloo")
 def test_compare_rejects_a_machine_with_other_gpus(tmp_path: Path):
     others = load(write(tmp_path, BOX.replace("A100 SXM", "RTX 4090")))
-    with pytest.raises(InputError, match="is not this machine, whose GPUs are: NVIDIA A100-SXM4-80GB, NVIDIA A100"):
+    with pytest.raises(
+        InputError, match="is not this machine, which has these GPUs: NVIDIA A100-SXM4-80GB, NVIDIA A100"
+    ):
         others.compare(backend="nccl", timeout=60)
     with pytest.raises(InputError, match="is not this machine"):
         load(write(tmp_path, BOX.replace("gpus = 2", "gpus = 4"))).compare(backend="nccl", timeout=60)
@@ -68,9 +70,7 @@ def test_nccl_algorithm_requires_the_nccl_backend(tmp_path: Path, ringlab: Ringl
     with pytest.raises(InputError, match="all_reduce/nccl is NCCL's own collective, but the backend is gloo"):
         realcomm.run(nccl("all_reduce"), simcomm.this_machine(2), 1024)
     refused = ringlab("compare", write(tmp_path, BOX), "--backend", "nccl")
-    others = (
-        "is not this machine, whose GPUs are" if torch.cuda.is_available() else "needs a CUDA GPU, and this machine"
-    )
+    others = "is not this machine, which has" if torch.cuda.is_available() else "needs a CUDA GPU, and this machine"
     assert refused.status == 2 and others in refused.err
 
 

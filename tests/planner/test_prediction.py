@@ -209,7 +209,7 @@ def test_pipeline_memory_is_that_of_the_fullest_stage() -> None:
 @pytest.mark.parametrize(
     ("given", "devices", "message"),
     [
-        ({"data": 2, "tensor": 4}, 16, r"data 2 x tensor 4 x pipeline 1 = 8 devices, and there are 16; .* data = 4"),
+        ({"data": 2, "tensor": 4}, 16, r"data 2 x tensor 4 x pipeline 1 does not fit 16 devices; .* data = 4"),
         ({"tensor": 3}, 8, "set tensor x pipeline to a divisor of 8"),
         ({"expert": 4, "experts": 8}, 6, "data .6. must be a multiple of expert .4."),
         ({"strategy": "hsdp", "shard": 3}, 8, "data .8. must be a multiple of shard .3."),
@@ -227,7 +227,7 @@ def test_mesh_must_match_the_number_of_devices(given: dict[str, object], devices
         ({"schedule": "naive", "pipeline": 2, "microbatches": 4}, "microbatches must be 1 for the naive schedule"),
         ({"virtual": 2}, "interleaved"),
         ({"sequence": True}, "sequence requires tensor parallelism"),
-        ({"strategy": "data_parallel", "tensor": 2}, "data_parallel is one process"),
+        ({"strategy": "data_parallel", "tensor": 2}, "must be 1 with strategy data_parallel"),
         ({"expert": 3, "experts": 8}, r"a multiple of expert \(3\), not 8"),
         ({"tensor": 0}, "tensor must be a positive integer, not 0"),
     ],

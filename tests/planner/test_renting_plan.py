@@ -146,7 +146,7 @@ def test_plan_picture_has_two_labeled_ticks_on_each_axis(hours: tuple[float, ...
         ("plan.target_samples=0", "plan.target_samples = 0 must be positive|plan.target_samples = 0 should be greater"),
         ("plan={target_tokens=1024e3, target_samples=1e3}", "target_samples and target_tokens are mutually exclusive"),
         ("plan.interruptions_per_day=1", "plan.interruptions_per_day was removed; subtract the expected downtime from"),
-        ("training={model='gpt2', parallelism={tensor=3}}", "parallelism is data rest x tensor 3 .* set tensor x pip"),
+        ("training={model='gpt2', parallelism={tensor=3}}", "parallelism tensor 3 x pipeline 1 .* set tensor x pip"),
         ("training={parameters=1000000, image_shape=[3,64,64]}", "image_shape and parameters are mutually exclusive"),
     ],
 )

@@ -53,7 +53,7 @@ IN_OWN_MODEL = {
     "SIGKILL forward": f"rank 1 was killed by {KILLED} ",
     "40 forward": "rank 1 was killed by signal 40 ",
     "raise backward": r"rank 1 failed with ZeroDivisionError: a fault of the user's \(line \d+ of faulty_model.py\) ",
-    "nan": "rank 1 failed: the loss of step 3 is nan, in phase forward; .* ",
+    "nan": "rank 1 failed: the loss of step 3 is nan after the forward pass; .* ",
 }
 
 

@@ -61,7 +61,7 @@ def test_model_file_that_exceeds_limits_is_named_with_its_line(name: str, file: 
 
 
 @pytest.mark.parametrize(
-    ("sent", "message"), [(3, "sent an invalid answer"), ({"layers": 3}, "not a modelprofile"), (None, "not an object")]
+    ("sent", "message"), [(3, "sent an invalid reply"), ({"layers": 3}, "not a modelprofile"), (None, "not an object")]
 )
 def test_profile_from_a_model_file_is_validated(
     sent: object, message: str, file: Path, monkeypatch: pytest.MonkeyPatch
@@ -96,7 +96,7 @@ def test_parameters_are_counted_on_the_meta_device(file: Path) -> None:
     assert count_parameters(Training(None)) == Training(None)
     file.write_text(f"{head}    model.weight.sum().item()\n    return model\n")
     with pytest.raises(
-        InputError, match=r"RuntimeError: .* \(line 5 of mine.py\); if the model can only be built with data, set"
+        InputError, match=r"RuntimeError: .* \(line 5 of mine.py\); if the model cannot be built without data, set"
     ):
         count_parameters(training)
 

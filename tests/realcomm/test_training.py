@@ -104,7 +104,7 @@ def test_non_finite_loss_names_step_phase_and_source():
     for spoil, why in ((None, "weights and images are finite"), (run.batch[0], "images"), (run.model.bias, "bias")):
         if spoil is not None:
             spoil.data[1] = torch.inf
-        with pytest.raises(RunFailed, match=f"^the loss of step 7 is nan, in phase forward; its {why}"):
+        with pytest.raises(RunFailed, match=f"^the loss of step 7 is nan after the forward pass; its {why}"):
             RunningTraining._check_loss(run, float("nan"))  # type: ignore[arg-type]
 
 

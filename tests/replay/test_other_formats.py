@@ -123,7 +123,9 @@ def test_chakra_error_names_the_missing_file_of_a_rank(tmp_path: Path) -> None:
 
 def test_chakra_rejects_more_messages_than_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collectives.budget.Gigabyte.ENTRIES", 1)
-    with pytest.raises(TooLarge, match=r"a\.0\.et: more than 1 messages; read only a part, or allow more memory"):
+    with pytest.raises(
+        TooLarge, match=r"a\.0\.et: contains more than 1 messages; pass a smaller file, or allow more memory"
+    ):
         list(read_delimited(b"\x00\x00", "a.0.et"))
 
 

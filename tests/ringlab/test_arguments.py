@@ -282,8 +282,8 @@ UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not dep
     "the calibration has no effect, because the scenario states all costs; omit it": lambda: on_star().predict(
         calibration()
     ),
-    "a calibration has no effect on star of 4 hosts, 10 Gbit/s, whose description includes all costs": lambda: (
-        simcomm.run(RING, STAR, 64, calibration=calibration())
+    "a calibration has no effect on star of 4 hosts, 10 Gbit/s, which states all of its costs": lambda: simcomm.run(
+        RING, STAR, 64, calibration=calibration()
     ),
     "the calibration has no effect, because no algorithm is auto; omit it": lambda: on_star().run(
         calibration=calibration()

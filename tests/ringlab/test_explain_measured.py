@@ -35,7 +35,7 @@ def without_devices(text: str) -> str:
 def test_measurement_close_to_the_prediction_is_as_expected(tmp_path: Path) -> None:
     answer = explain_measured(write(tmp_path, "a.txt", timed()))
     assert answer.verdict == "as expected"
-    assert answer.sentence == "as expected: 1 times the predicted time, 21 of 21 sizes in the interval"
+    assert answer.sentence == "as expected: 1 times the predicted time, 21 of 21 sizes in the 80 % interval"
     assert answer.notes == ("guess: link = nvswitch, as is usual for A100 SXM",)
     (judged,) = answer.tables
     assert [row.bytes for row in judged.rows] == SIZES
@@ -51,9 +51,10 @@ def test_measurement_close_to_the_prediction_is_as_expected(tmp_path: Path) -> N
         ({"factor": 4.0, "start": 1 << 20}, "slower", "4 times slower than expected from 1 MiB on"),
         ({"factor": 3.0, "end": 1 << 15}, "slower", "3 times slower than expected up to 32 KiB"),
         ({"factor": 0.2, "start": 1 << 25}, "faster", "5 times faster than expected from 32 MiB on"),
-        ({"factor": 1.3}, "as expected", "as expected: 1.3 times the predicted time, 21 of 21 sizes in the interval"),
+        ({"factor": 1.3}, "as expected",
+         "as expected: 1.3 times the predicted time, 21 of 21 sizes in the 80 % interval"),
         ({"factor": 9.0, "start": 1 << 20, "end": 1 << 20}, "as expected",
-         "as expected: 1 times the predicted time, 20 of 21 sizes in the interval"),
+         "as expected: 1 times the predicted time, 20 of 21 sizes in the 80 % interval"),
     ],
 )  # fmt: skip
 def test_verdict_states_the_slowdown_and_the_slow_sizes(tmp_path: Path, changes, verdict: str, sentence: str) -> None:

@@ -78,7 +78,7 @@ def test_missing_permission_is_reported_with_the_reason(tmp_path: Path) -> None:
                 f"{name}={value}",
                 ["run", "quickstart"],
                 2,
-                f"{name} is '{value}'; torch does not start with it (",
+                f"{name} is '{value}'; torch does not start with this value (",
                 marks=() if name == "TORCH_LOGS" else pytest.mark.slow,
             )
             for name, value in (

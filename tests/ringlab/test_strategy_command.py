@@ -51,7 +51,7 @@ def scenario(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "key, message",
     [
-        ("parallelism={data=3}", "data 3 x tensor 1 x pipeline 1 = 3 devices, and there are 4; set axes"),
+        ("parallelism={data=3}", "data 3 x tensor 1 x pipeline 1 does not fit 4 devices; set axes"),
         ("parallelism={tensor=4}", "KV heads (2) must be a multiple of tensor (4)"),
         ("parallelism={tensor=2}", "vocabulary=11' (11) must be a multiple of tensor (2)"),
         ("parallelism={strategy='parameter_server'}", "parallelism.strategy"),

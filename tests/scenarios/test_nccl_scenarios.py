@@ -143,7 +143,7 @@ WRONG = {
         "cluster={system='h100_2x8'}": "cluster: system 'h100_2x8' is not one of the 114 system descriptions",
         "cluster={system='mpi_cpu_2procs_kind_onehost'}": "runs MPI on CPUs",
         GPUS.replace("}}", ", nick=3}}"): "cluster: system in this file: unknown key 'nick'",
-        GPUS.replace("'RTX 4090'", "['RTX 3090', 'RTX 4090']"): "must be a string, as all GPUs of a system are alike",
+        GPUS.replace("'RTX 4090'", "['RTX 3090', 'RTX 4090']"): "must be a string, because a system has only one GPU",
         GPUS.replace("}}", ", nodes=2}}"): "net is required for more than one node; for example, net = 'ib'",
         GPUS.replace("4,", "1,"): "has a single GPU, so NCCL does not communicate",
         "cluster.latency=1 us": 'cluster: latency is not supported with transport = "nccl"',

@@ -66,7 +66,7 @@ WRONG = {
         "training.dataset=mnist": "unknown training.dataset 'mnist'; choose one of digits, cifar10",
         "training.accumulate=5": "training: batch_size (32) must be a multiple of accumulate (5)",
         "training.dataset=synthetic; training.image_shape=[32, 32]": "image_shape must be [channels, height, width]",
-        "training.gradient_sync=['ddp']; training.sync_every=4": "sync_every (4) requires an algorithm such as 'ring'",
+        "training.gradient_sync=['ddp']; training.sync_every=4": "sync_every (4) averages weights, so",
         "training.gradient_sync={name='ring', bucket_mb=4}": "bucket_mb of ring requires overlap = true",
         "training.scale_learning_rate=yes": "scale_learning_rate must be True or False, or one of linear, sqrt",
         "training.compute={gpu=['T4', 'L4']}": "must be a string, as all devices are alike; name the slowest GPU",

@@ -132,5 +132,5 @@ def test_nccl_collective_is_timed_on_nccl_cluster() -> None:
     expected = predict_calibrated(DGX.system, "all_reduce", 4 << 20)
     assert (trace.elapsed, trace.facts["low_s"]) == (expected.seconds, expected.low)
     assert trace.choice.startswith(f"{expected.algorithm}/{expected.protocol} x")
-    with pytest.raises(InputError, match="own implementation, without a program"):
+    with pytest.raises(InputError, match="own implementation and cannot be simulated"):
         simcomm.run(CollectiveCall(nccl("all_reduce"), 1 << 20), FOUR)

@@ -148,10 +148,8 @@ WRONG = {
     "link 'PCIe 4 x16' is not in the catalog; did you mean PCIe": lambda: find_link("PCIe 4 x16"),
     "gpus_per_node must be at most 8 for NVIDIA DGX H100, not 9": lambda: preset("dgx-h100", 2, 9),
     "nodes = 2: 8 x RTX 4090, two sockets has no known NIC": lambda: preset("rtx4090-pcie", 2),
-    "set both its bandwidth and its latency": lambda: preset("rtx4090-pcie", 2, bandwidth="10 Gbit/s"),
-    "p5.48xlarge: nodes_per_leaf and oversubscription require a machine on rails": lambda: preset(
-        "p5.48xlarge", 4, nodes_per_leaf=2
-    ),
+    "set both bandwidth and latency": lambda: preset("rtx4090-pcie", 2, bandwidth="10 Gbit/s"),
+    "p5.48xlarge has no rail-optimized network": lambda: preset("p5.48xlarge", 4, nodes_per_leaf=2),
     "'H100' is not in the hardware catalog; did you mean": lambda: hardware_part("H100"),
     "list models 'T4': only hardware": lambda: list_command("models", "T4"),
     "unknown category 'T4'; choose one of algorithms": lambda: list_command("T4"),

@@ -29,12 +29,16 @@ TABLE = table([(2**20, 10.0)], gpus=2, per_process=1)
         ("cut.xml", dgx_xml()[:900], "not XML"),
         ("deep.xml", "<system>" * 100, "nested"),
         ("number.xml", '<system><pci class="0x0302" link_width="wide"/></system>', "link_width = 'wide' is not a num"),
-        ("topo.txt", "\n".join(dgx_matrix().splitlines()[:5]), ":1: 16 devices, but only 4 rows follow"),
+        ("topo.txt", "\n".join(dgx_matrix().splitlines()[:5]), ":1: the table has 16 columns, but only 4 rows"),
         ("topo.txt", dgx_matrix().replace("NV18", "WIFI"), ":2: the row of GPU0"),
-        ("other.json", "{}", "contains no facts about a machine"),
-        ("words.txt", "it is slow, please help\n", "contains no facts about a machine; pass the output of nccl-tests"),
-        ("long.txt", "x" * 300_000, "contains no facts about a machine"),
-        ("empty.txt", "", "contains no facts about a machine"),
+        ("other.json", "{}", "the format is not known or the file is empty"),
+        (
+            "words.txt",
+            "it is slow, please help\n",
+            "the format is not known or the file is empty; pass the output of nccl-tests",
+        ),
+        ("long.txt", "x" * 300_000, "the format is not known or the file is empty"),
+        ("empty.txt", "", "the format is not known or the file is empty"),
     ],
 )
 def test_invalid_machine_file_is_rejected_in_one_line(tmp_path: Path, name: str, text: str, message: str) -> None:

@@ -81,8 +81,8 @@ def test_threshold_chooses_the_protocol_before_nccl_2_5():
         ({"buffer_bytes": 1}, "NCCL_BUFFSIZE must be an integer from 65536 to 1073741824, not 1"),
         ({"threads": 100}, "NCCL_NTHREADS must be one of 64, 128, 256, 512, not 100"),
         ({"p2p_level": "NODE"}, "must be LOC, NVL, PIX, PXB, PHB, SYS or a number, not 'NODE'"),
-        ({"p2p_level": "pix"}, "not 'pix'; NCCL reads capitals only"),
-        ({"proto": "LL256"}, "NCCL has no 'll256'"),
+        ({"p2p_level": "pix"}, "not 'pix'; use capital letters"),
+        ({"proto": "LL256"}, "unknown value 'll256'"),
     ],
 )
 def test_invalid_nccl_settings_are_rejected(wrong, accepted):

@@ -92,14 +92,14 @@ def test_collective_of_old_output_is_inferred_from_its_numbers(tmp_path: Path):
     text = "\n".join(["# nThread 1 nGpus 4 minBytes 8", "# Using devices", *devices, "#", columns, row])
     run = read(tmp_path, text)
     assert [measured.collective for measured in run.rows] == ["all_gather"]
-    assert run.guesses == ("collective: all_gather; the numbers also fit all_to_all",)
+    assert run.guesses == ("collective: all_gather; the table could also be from all_to_all",)
     assert [measured.collective for measured in read(tmp_path, text, "alltoall").rows] == ["all_to_all"]
     assert not read(tmp_path, "./build/all_gather_perf -g 4\n" + text).guesses
     others = row.replace("41.94", "31.46").replace("42.37", "31.78")  # of 2018: only what comes from others counts
     (measured,) = read(tmp_path, text.replace(row, others)).rows
     assert (measured.algbw, measured.busbw) == (pytest.approx(41.94, abs=0.01), 31.46)
     (note, *_) = skipped(tmp_path, text.replace("0e+00", "4e-05"))
-    assert "error 4e-05 is larger than rounding explains (at most 3e-05)" in note
+    assert "error 4e-05 is larger than a rounding error (3e-05)" in note
 
 
 def test_hypercube_rows_count_the_bytes_of_the_other_ranks(tmp_path: Path):
@@ -114,7 +114,7 @@ def test_nccl_tests_runs_with_different_ranks_stay_separate(tmp_path: Path):
     path.write_text(table(MEASURED) + table(MEASURED, gpus=4))
     output = read_nccl_tests(path)
     assert [(run.ranks, len(run.rows)) for run in output.runs] == [(8, 3), (4, 3)]
-    with pytest.raises(InputError, match=r":\d+: this run has 4 ranks on 1 host, but an earlier run has 8 ranks"):
+    with pytest.raises(InputError, match=r":\d+: this run has 4 ranks on 1 host, but the first run has 8 ranks"):
         output.as_one_run()
 
 
@@ -301,7 +301,7 @@ def test_pasted_table_determines_the_number_of_ranks(tmp_path: Path, collective:
 def test_pasted_table_reports_guessed_ranks(tmp_path: Path) -> None:
     rows = [(1024, 53.9), (2048, 55.5), (4096, 56.8), (8192, 56.7), (16384, 56.7)]
     run = read(tmp_path, "\n".join(line for line in table(rows, gpus=16).splitlines() if "Rank" not in line))
-    assert run.ranks == 16 and re.fullmatch(r"ranks: 16; busbw / algbw fits \d+ to \d+", run.guesses[0])
+    assert run.ranks == 16 and re.fullmatch(r"ranks: 16; busbw / algbw allows \d+ to \d+", run.guesses[0])
     text = "\n".join(line for line in table([(8, 56.1)], gpus=16).splitlines() if "Rank" not in line)
     assert read(tmp_path, text).ranks == 0
 
@@ -309,7 +309,7 @@ def test_pasted_table_reports_guessed_ranks(tmp_path: Path) -> None:
 def test_truncated_device_list_is_ignored_with_a_note(tmp_path: Path) -> None:
     run = read(tmp_path, "\n".join(line for line in TABLE_LINES if not re.search("Rank  [4-7]", line)))
     assert (run.ranks, run.hosts, run.gpu_name) == (8, 0, "NVIDIA A100-SXM4-80GB")
-    assert "the device list is incomplete" in run.guesses[0]
+    assert "the list of devices is incomplete" in run.guesses[0]
 
 
 def test_nccl_tests_built_without_mpi_is_reported(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_nccl_tests_built_without_mpi_is_reported(tmp_path: Path) -> None:
     run = read(tmp_path, text)
     assert (run.ranks, len(run.rows)) == (1, 2)
     assert run.guesses == (
-        "line 3: several processes list rank 0 (hosts hosta, hostb), so each is assumed to be measured alone",
+        "line 3: several processes (hosts hosta, hostb) have rank 0; assumed that each process ran alone",
     )
 
 

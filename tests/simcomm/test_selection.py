@@ -86,7 +86,7 @@ def test_undefined_algorithms_are_not_candidates() -> None:
     four = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=4)
     ring, six = find_algorithm("all_reduce/ring"), simcomm.star(6, "10 Gbit/s", "5 us")
     assert choose("all_reduce", six, 1024, among=[four, ring]).algorithm == ring
-    with pytest.raises(InputError, match="all_reduce: no candidate algorithm is defined for 6 ranks"):
+    with pytest.raises(InputError, match="all_reduce: no candidate supports 6 ranks"):
         choose("all_reduce", six, 1024, among=[four])
     with pytest.raises(InputError, match="unknown collective 'all'"):
         choose("all", six, 1024)

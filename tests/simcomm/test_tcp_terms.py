@@ -361,7 +361,7 @@ def test_jumbo_frames_have_fewer_headers():
 
 def test_goodput_that_headers_do_not_explain_is_rejected():
     slow = [(nbytes, 1.02 * seconds) for nbytes, seconds in PAIR.arrived]
-    with pytest.raises(InputError, match=r"5\.86 MB/s of data.* 50 Mbit/s should give 5\.978 MB/s"):
+    with pytest.raises(InputError, match=r"5\.86 MB/s over .* 50 Mbit/s, which should carry 5\.978 MB/s"):
         fit_pair(replace(PAIR, arrived=slow))
 
 
@@ -376,5 +376,5 @@ def test_goodput_that_headers_do_not_explain_is_rejected():
     ],
 )
 def test_incomplete_probes_are_rejected(changes: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="probes of the pair of hosts are incomplete; calibrate again"):
+    with pytest.raises(InputError, match="measurements between two hosts are incomplete; calibrate again"):
         fit_pair(replace(PAIR, **changes))

@@ -180,8 +180,8 @@ def _check_number(routes: int, counts: LongInts, number: int, messages: int, lin
     if number > most:
         times = (number + ROOM * messages) / allowed(Gigabyte.TOGETHER)
         raise TooLarge(
-            f"{routes:,} routes, with up to {int(counts.max()):,} shared links each, need {number:,} pairs "
-            f"of links in addition to {messages:,} messages; the limit is {most:,}; {ways_out(times, SHORTER_ROUTES)}"
+            f"{messages:,} messages on {routes:,} routes of up to {int(counts.max()):,} shared links need "
+            f"{number:,} pairs of links; the limit is {most:,}; {ways_out(times, SHORTER_ROUTES)}"
         )
 
 

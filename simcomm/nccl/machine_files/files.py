@@ -28,7 +28,7 @@ def read_facts(paths: Iterable[Path | str]) -> Facts:
             facts.add(fact)
             check_read(path, total, Gigabyte.ENTRIES, "facts")
         if total == before:
-            raise InputError(f"{path}: contains no facts about a machine; pass {KNOWN}")
+            raise InputError(f"{path}: the format is not known or the file is empty; pass {KNOWN}")
     return facts
 
 

@@ -45,7 +45,7 @@ def _read_path_matrix(file: str, lines: list[PastedLine], at: int) -> PathMatrix
         cells |= {(name, other): OLD.get(cell, cell) for other, cell in zip(names, kinds, strict=True) if cell != "X"}
     if len(rows) < len(names):
         raise InputError(
-            f"{lines[at].place(file)}: {len(names)} devices, but only {len(rows)} rows follow; paste the whole table"
+            f"{lines[at].place(file)}: the table has {len(names)} columns, but only {len(rows)} rows; paste all rows"
         )
     gpus = tuple(name for name in names if name.startswith("GPU"))
     return PathMatrix(lines[at].place(file), gpus, tuple(name for name in names if name not in gpus), cells)

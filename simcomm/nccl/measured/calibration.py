@@ -168,7 +168,7 @@ def adapt(system: System, rows: Sequence[MeasuredRow]) -> Adapted:
     """
     series = [curve for curve in find_series(rows, system.ranks).values() if curve.collective in COLLECTIVES]
     if not series:
-        raise InputError(f"cannot adapt the model: no row of {', '.join(COLLECTIVES)} has a time")
+        raise InputError(f"no row has a time; measure one of {', '.join(COLLECTIVES)}")
     points = [find_points(system, curve.collective, curve.nbytes) for curve in series]
     known = PredictedPoints(
         *(np.concatenate([getattr(point, field.name) for point in points]) for field in fields(PredictedPoints))

@@ -80,11 +80,9 @@ class NcclTestsOutput:
         first, *others = (run for run in self.runs if run.rows)
         for run in others:
             if (run.ranks, run.hosts) != (first.ranks, first.hosts):
-                now, before = (f"{count(each.ranks, 'rank')} on {count(each.hosts, 'host')}" for each in (run, first))
+                size, other = (f"{count(each.ranks, 'rank')} on {count(each.hosts, 'host')}" for each in (run, first))
                 place = FilePlace(self.file, run.line)
-                raise InputError(
-                    f"{place}: this run has {now}, but an earlier run has {before}; pass the output of a single run"
-                )
+                raise InputError(f"{place}: this run has {size}, but the first run has {other}; pass only one run")
         return replace(first, rows=tuple(row for run in (first, *others) for row in run.rows))
 
 
@@ -295,12 +293,13 @@ class _Reader:
         ranks, nodes = (len(devices), len({device.host for device in devices})) if devices else self.counted
         guesses = list(self.guesses)
         if known and not devices:
-            guesses.append(f"line {self.first}: the device list is incomplete or lists several groups")
+            guesses.append(
+                f"line {self.first}: the list of devices is incomplete, or describes several groups of ranks"
+            )
         if self.apart:
             hosts = ", ".join(sorted(self.apart))
             guesses.append(
-                f"line {self.first}: several processes list rank 0 (hosts {hosts}), "
-                "so each is assumed to be measured alone"
+                f"line {self.first}: several processes (hosts {hosts}) have rank 0; assumed that each process ran alone"
             )
         run = NcclTestsRun(
             tuple(self.rows), ranks, nodes, max(1, len({(device.host, device.pid) for device in devices})),

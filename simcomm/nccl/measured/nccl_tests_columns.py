@@ -141,8 +141,8 @@ def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedR
             rows.sort(key=lambda row: row.is_cut)
             return next(filter(_is_likely, rows), rows[0])  # consistency is checked later
     raise InputError(
-        f"{place}: {text.strip()[:60]!r} is not a row of nccl-tests: it is cut off or mixed with other "
-        "output, or its type or redop is unknown; paste the row as nccl-tests prints it"
+        f"{place}: not a row of nccl-tests: {text.strip()[:60]!r}; paste complete rows without other output, "
+        "with a known type and redop"
     )
 
 

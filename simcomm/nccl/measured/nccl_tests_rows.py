@@ -108,8 +108,8 @@ def check_row(printed: PrintedRow, collective: str, ranks: int) -> MeasuredRow:
         shares, expected = f" for each of {ranks} ranks", expected and ranks * expected
     if expected not in (None, printed.nbytes) and (ranks or not shares):
         raise InputError(
-            f"{where}size {printed.nbytes} is inconsistent with count {printed.count}: as {printed.dtype}{shares} "
-            f"that is {expected} bytes for {collective}; {CUT}"
+            f"{where}size {printed.nbytes} is inconsistent with count {printed.count}: {collective} of as many "
+            f"{printed.dtype}{shares} has {expected} bytes; {CUT}"
         )
     if not -1 <= printed.root < (ranks or MOST_RANKS):
         raise InputError(f"{where}root must be -1 or a rank below {ranks}, not {printed.root}; {CUT}")
@@ -132,8 +132,8 @@ def _check_side(where: str, printed: PrintedRow, side: Side, collective: str, ra
         time_text = f"{printed.nbytes} bytes in {side.time.value:g} us"
         raise InputError(f"{where}algbw {side.algbw.value:g} is inconsistent with {time_text}; {CUT}")
     raise InputError(
-        f"{where}busbw {busbw:g} must be {factor:.4g} times algbw for {collective} of {ranks} ranks; specify another "
-        "collective or number of ranks, or paste the complete row"
+        f"{where}busbw {busbw:g} must be {factor:.4g} times algbw for {collective} of {ranks} ranks; correct the "
+        "collective or the number of ranks, or paste the complete row"
     )
 
 
@@ -163,7 +163,7 @@ def _check_values(where: str, dtype: str | None, side: Side, ranks: int) -> None
     if side.error and side.error != "N/A":
         most = ROUNDING.get(dtype or "", 0.0) * (max(ranks, 2) - 1)
         if read_figure(where[:-2], "error", side.error).value > most:
-            raise InputError(f"{where}error {side.error} is larger than rounding explains (at most {most:g}); {NOT_IT}")
+            raise InputError(f"{where}error {side.error} is larger than a rounding error ({most:g}); {NOT_IT}")
     if side.wrong != "N/A" and read_figure(where[:-2], "#wrong", side.wrong, instead=" or N/A").value:
         raise InputError(f"{where}{side.wrong} wrong values; {NOT_IT}")
 
@@ -196,12 +196,12 @@ def find_call(
     chosen = fitting[(hinted or alike)[0]]
     guesses = []
     if not hinted and len(alike) > 1 and ranks != 1:
-        guesses.append(f"collective: {chosen.collective}; the numbers also fit {', '.join(alike[1:])}")
+        guesses.append(f"collective: {chosen.collective}; the table could also be from {', '.join(alike[1:])}")
     if ranks:
         return Call(chosen.collective, ranks, tuple(guesses))
     number = _usual_number(chosen.least, chosen.most, in_process)
     if number and chosen.least < chosen.most:
-        guesses.append(f"ranks: {number}; busbw / algbw fits {chosen.least} to {chosen.most}")
+        guesses.append(f"ranks: {number}; busbw / algbw allows {chosen.least} to {chosen.most}")
     return Call(chosen.collective, number, tuple(guesses))
 
 

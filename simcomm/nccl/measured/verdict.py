@@ -55,7 +55,8 @@ class ComparedSeries:
             return self._describe("slower" if slower else "faster", max(slower or faster, key=len))
         within = int(np.sum((self.low <= self.measured) & (self.measured <= self.high)))
         times = f"{np.exp(np.median(logs)):.2g} times the predicted time"
-        return Finding("as expected", f"as expected: {times}, {within} of {count(len(logs), 'size')} in the interval")
+        sizes = f"{within} of {count(len(logs), 'size')} in the 80 % interval"
+        return Finding("as expected", f"as expected: {times}, {sizes}")
 
     def _stretches(self, outside: Bools, far: Bools) -> list[range]:
         """Return ranges of consecutive ``outside`` sizes that include more than half of a size class marked ``far``."""
