@@ -76,7 +76,7 @@ def run(
         raise InputError(f"watch must be a realcomm.watching.watch.Watch, not {watch!r}")
     for name, value in (("resume", resume), ("watch", watch)):
         if value is not None and not loaded.trainings:
-            raise InputError(f"{loaded.path}: no [training] table; remove {name}")
+            raise InputError(f"{loaded.path}: {name} requires a [training] table; add one, or remove {name}")
     session = session_of(progress, calibration=calibration, backend=backend, timeout_s=timeout)
     return command.run(loaded, session, Kept(resume, watch), emulate)
 
@@ -248,11 +248,11 @@ def load(reference: str | Path, *changes: str | Algorithm) -> Scenario:
     for algorithm in (change for change in changes if isinstance(change, Algorithm)):
         comparison = loaded.collective
         if comparison is None:
-            raise InputError(f"{loaded.path}: no [collective] table to compare {algorithm.full_name} in; add one")
+            raise InputError(f"{loaded.path}: {algorithm.full_name} requires a [collective] table; add one")
         find_algorithm(algorithm, comparison.name)
         if algorithm.label in [known.label for known in comparison.algorithms]:
             raise InputError(
-                f"{loaded.path}: duplicate algorithm name {algorithm.label}; pass @algorithm another name="
+                f"{loaded.path}: duplicate algorithm name {algorithm.label}; pass another name= to @algorithm"
             )
         loaded = replace(loaded, collective=replace(comparison, algorithms=(*comparison.algorithms, algorithm)))
     return extend(loaded)

@@ -78,10 +78,7 @@ class HereSection(ClusterSection):
     @model_validator(mode="after")
     def _check_transport(self) -> Self:
         if self.transport != "gloo-tcp":
-            raise InputError(
-                f'transport = "{self.transport}" is not supported for this machine, which is '
-                'calibrated; remove it, or use "gloo-tcp"'
-            )
+            raise InputError(f'transport must be "gloo-tcp" for this machine, not "{self.transport}"')
         return self
 
     def build(self, folder: Path) -> Cluster:

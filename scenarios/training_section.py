@@ -53,8 +53,8 @@ class ComputeSection(Section):
         sources += ["phases"] if [*phases, self.loading] != [None] * 4 else []
         if len(sources) != 1:
             raise InputError(
-                'set exactly one source: profile = "FILE.json", rate = 500.0 (plus the gpu it was '
-                'measured on, if different), gpu = "RTX 4090", or forward, backward and optimizer'
+                'set exactly one source of compute times: profile = "FILE.json", rate = 500.0 (and the gpu of the '
+                'rate, if different), gpu = "RTX 4090", or forward, backward and optimizer'
             )
         if sources == ["phases"]:
             for name in ("forward", "backward", "optimizer"):

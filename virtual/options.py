@@ -83,7 +83,7 @@ class VirtualOptions:
             raise InputError("timing must be 'auto' or 'recorded' if `only` is set, not 'live'")
         if self.only[0] != 0 or list(self.only) != sorted({*self.only}) or self.only[-1] >= self.ranks:
             raise InputError(
-                f"`only` must list ascending ranks, first 0 and at most {self.ranks - 1}, not {list(self.only)}"
+                f"`only` must be ascending ranks from 0 to {self.ranks - 1}, including 0, not {list(self.only)}"
             )
 
     @property

@@ -98,7 +98,7 @@ def average_gradients(lesson: ModuleType) -> None:
                 lesson.average_gradients(mine)
             mine.register_parameter("unused", None)
             if unused.grad is not None:
-                raise WrongAnswerError("a gradient that is None must stay None, but has a value afterwards")
+                raise WrongAnswerError("a gradient that is None must stay None, but average_gradients set it")
             expect_means(mine, step, f"step {step + 1}, " * bool(step))
 
 

@@ -44,8 +44,8 @@ def numbers_of(mesh: Any, whose: str) -> list[int]:
     same = [n for n, mesh in enumerate(meshes().searched) if wanted.items() <= mesh._asdict().items()]
     if not same:
         raise WrongAnswerError(
-            f"{whose}: `ringlab search` does not list {mesh}; heads, layers and batch must divide evenly, with "
-            "at least as many micro batches as stages"
+            f"{whose}: `ringlab search` does not list {mesh}; the mesh must divide heads, layers and batch evenly, and "
+            "have at least as many micro batches as stages"
         )
     return same
 

@@ -45,18 +45,18 @@ class Stage:
         wanted = self.full((micro_batch + 1.0) * 2**self.rank)
         if micro_batch in self.begun or micro_batch not in range(self.micro_batches):
             raise WrongAnswerError(
-                f"rank {self.rank}: forward of micro batch {micro_batch} after those of {self.begun}; "
-                f"run each of 0 to {self.micro_batches - 1} once"
+                f"rank {self.rank}: forward of micro batch {micro_batch} after {self.begun}; run forward once for each "
+                f"micro batch from 0 to {self.micro_batches - 1}"
             )
         self.begun.append(micro_batch)
         if not self.is_first:
             if inputs is None:
-                raise WrongAnswerError(f"rank {self.rank}: forward of micro batch {micro_batch} has no inputs")
+                raise WrongAnswerError(f"rank {self.rank}: forward of micro batch {micro_batch} needs inputs, not None")
             self.expect(inputs, wanted, f"the inputs of micro batch {micro_batch}")
         self.kept[micro_batch] = inputs
         if len(self.kept) > self.most_kept:
             raise WrongAnswerError(
-                f"rank {self.rank} keeps {len(self.kept)} micro batches at once; 1F1B needs {self.most_kept}"
+                f"rank {self.rank} keeps {len(self.kept)} micro batches at once; 1F1B keeps at most {self.most_kept}"
             )
         return 2 * wanted
 
@@ -72,7 +72,9 @@ class Stage:
             )
         if not self.is_last:
             if gradient is None:
-                raise WrongAnswerError(f"rank {self.rank}: backward of micro batch {micro_batch} has no gradient")
+                raise WrongAnswerError(
+                    f"rank {self.rank}: backward of micro batch {micro_batch} needs a gradient, not None"
+                )
             self.expect(gradient, wanted, f"the gradient of micro batch {micro_batch}")
         inputs = self.kept.pop(micro_batch)
         if inputs is not None and inputs[0] != (micro_batch + 1.0) * 2**self.rank:
@@ -109,8 +111,8 @@ def run(lesson: ModuleType, schedule: Callable[[Stage, int], None], is_gpipe: bo
             schedule(stage, micro_batches)
         if sorted(stage.done) != list(range(micro_batches)):
             raise WrongAnswerError(
-                f"rank {stage.rank}: backward ran for the micro batches {stage.done}; run it once for each of "
-                f"{micro_batches}"
+                f"rank {stage.rank}: backward must run once for each of {micro_batches} micro batches, but ran for "
+                f"{stage.done}"
             )
 
 

@@ -62,8 +62,8 @@ def check_momentum(lesson: ModuleType, shapes: tuple[tuple[int, ...], ...]) -> N
     numbers = sharded.momentum_buffer.numel()
     if numbers != -(-numel // world_size):
         raise WrongAnswerError(
-            f"momentum_buffer must have {-(-numel // world_size)} elements, not {numbers}: one of {world_size} "
-            f"equal parts of {numel}, padded to a multiple of the ranks",
+            f"momentum_buffer must have {-(-numel // world_size)} elements, not {numbers}: the "
+            f"{numel} parameters are padded and divided equally among {world_size} ranks",
             sharded.momentum_buffer,
             [0],
         )
@@ -104,7 +104,7 @@ def sharded_linear(lesson: ModuleType) -> None:
     if layer.shard.shape != (rows, COLUMNS):
         raise WrongAnswerError(
             f"rank {rank}: shard must be {[rows, COLUMNS]}, not {list(layer.shard.shape)}: each rank keeps "
-            f"{rows} whole rows of {rows * world_size}",
+            f"{rows} of the {rows * world_size} rows",
             layer.shard,
             [0] * layer.shard.ndim,
         )

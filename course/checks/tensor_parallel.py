@@ -46,9 +46,9 @@ def functions(lesson: ModuleType) -> None:
         ]
         for name, argument, wanted, wanted_gradient in cases:
             function = getattr(lesson, name)
-            for way in ("forward", "backward"):
-                if not isinstance(inspect.getattr_static(function, way), staticmethod):
-                    raise WrongAnswerError(f"{name}'s {way} must be a @staticmethod whose first argument is ctx")
+            for method in ("forward", "backward"):
+                if not isinstance(inspect.getattr_static(function, method), staticmethod):
+                    raise WrongAnswerError(f"{name}.{method} must be a @staticmethod whose first argument is ctx")
             inputs = argument.clone().requires_grad_()
             received = part if name == "ScatterSequence" else full_tensor
             gradient = received.clone()

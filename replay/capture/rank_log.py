@@ -81,7 +81,9 @@ def read_logs(folder: Path, world_size: int, timeout: float) -> list[CallLog]:
     missing = list(range(world_size))
     while missing := [rank for rank in missing if not (folder / file_of(rank)).exists()]:
         if time.monotonic() > end:
-            raise RunFailed(f"{folder}: no log of {name_ranks(missing)} after {timeout:g} s; check whether it failed")
+            raise RunFailed(
+                f"{folder}: no log of {name_ranks(missing)} after {timeout:g} s; check whether these ranks failed"
+            )
         time.sleep(LOOK_S)
     return [read_record(folder / file_of(rank), CallLog, FileBytes.RECORDING) for rank in range(world_size)]
 

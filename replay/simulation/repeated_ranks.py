@@ -62,7 +62,7 @@ def widen(recording: Recording, world_size: int) -> Recording:
             f"{', '.join(WIDENED)} can be extended; record with `ringlab virtual --ranks {world_size}`"
         )
     if any(group.ranks != tuple(range(few)) for group in recording.groups):
-        raise InputError("the recording has groups of only some ranks, which cannot be extended; record more ranks")
+        raise InputError("groups of only some ranks cannot be extended to more ranks; record a run with more ranks")
     ranks = tuple(range(world_size))
     grows = np.append(np.isin(recording.verbs, GROWING), False)[np.where(collectives, recording.calls.verb, -1)]
     grown = np.where(grows, world_size // few, 1)
@@ -143,7 +143,7 @@ class _Groups:
         ranks = next((ranks for ranks in family if rank in ranks), None)
         if ranks is None:
             raise InputError(
-                f"rank {rank} has no counterpart of the group {list(group.ranks)[:8]}; add the rank to --only"
+                f"no group of rank {rank} corresponds to the group {list(group.ranks)[:8]}; add the rank to --only"
             )
         counterpart = RankGroup(group.name, ranks)
         self.groups.setdefault(counterpart)

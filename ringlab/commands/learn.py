@@ -126,7 +126,7 @@ class CheckedLessons(Answer):
         yield Table(f"Lesson {file.lesson}: {find_lesson(file.lesson).title}", ["exercise", *headings], rows, words=1)
         for each in file.exercises:
             if each.state == "to do":
-                yield Line(f"{each.exercise} is still to do: {_place(each)}")
+                yield Line(f"{each.exercise} is not implemented yet: {_place(each)}")
             elif each.state == "wrong":
                 where = f", {_place(each)}: {each.source}" if each.line else ""
                 yield Line(f"{each.exercise}{where}", "bold", wrap=True)
@@ -134,7 +134,7 @@ class CheckedLessons(Answer):
                     yield Line(f"  {line}", wrap=True)
                 yield Line(f"  Read {each.read}.", wrap=True)
         predicted = [each for each in file.predictions if each.answer is not None]
-        unsaid = [repr(each.name) for each in file.predictions if each.answer is None]
+        unanswered = [repr(each.name) for each in file.predictions if each.answer is None]
         if predicted and not file.is_right:
             yield "Your predictions are checked once all exercises are right."
         if predicted and file.is_right:
@@ -142,8 +142,8 @@ class CheckedLessons(Answer):
             yield Table("Your predictions", ["", "yours", "right", "yours is"], rows, words=1)
             wrong = [f"{number.name}: {number.why}" for number in predicted if _compare(number) != "right"]
             yield from (Line(text, wrap=True) for text in wrong)
-        if unsaid and file.is_right:
-            yield Line(f"Write a number into PREDICTIONS for {', '.join(unsaid)}.", wrap=True)
+        if unanswered and file.is_right:
+            yield Line(f"Write your predictions of {', '.join(unanswered)} into PREDICTIONS.", wrap=True)
 
 
 def _place(exercise: JudgedExercise) -> str:
@@ -172,8 +172,8 @@ def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
         try:
             ast.parse(script.path.read_bytes(), str(mine))
         except (SyntaxError, ValueError) as error:
-            why = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else error
-            raise InputError(f"{mine}: {why}; nothing was checked") from error
+            problem = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else error
+            raise InputError(f"{mine}: not valid Python: {problem}") from error
         check_torch()
         with VirtualHost() as host:
             judged = Judge(lesson, script.path, host, show_on_own).judge()

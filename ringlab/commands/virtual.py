@@ -156,7 +156,7 @@ class VirtualAnswer(Answer):
                 note = f"{path}: not written, because the run has findings"
                 yield partial(make_console(stderr=True).print, note)
             else:
-                raise InputError(f"{path}: nothing to write; the program created no group, or sent too many messages")
+                raise InputError(f"{path}: not written; the program created no process group or sent too many messages")
 
     def show(self) -> Iterator[Part]:
         if self.is_repeated:
@@ -172,7 +172,7 @@ class VirtualAnswer(Answer):
             if self.step_range_s is not None:
                 low, high = map(format_time, self.step_range_s)
                 why = f"; {self.load}; {AS_LOADED}" if self.load else ""
-                yield Line(f"such short steps depend on the load of the machine: expect {low} to {high}{why}")
+                yield Line(f"because such short steps depend on the machine's load, expect {low} to {high}{why}")
             calls = 0 if self.recording is None else len(self.recording.calls)
             if calls or self.elapsed_s:
                 yield Table(None, ["", "finished", "computed", "waited", "called"], [*self._rows()])
@@ -259,7 +259,7 @@ class ProgramOptions:
     )
     per_node: int | None = option(
         None,
-        help="Ranks per node. Default with --ranks: as in a cluster with several ranks per node. Otherwise: all.",
+        help="Ranks per node. Default: as in the cluster if its nodes have several ranks, else all ranks.",
         min=1,
         metavar="N",
     )
@@ -301,10 +301,13 @@ class ProgramOptions:
     )
     only: str | None = option(
         None,
-        help="With --fake: run only these ranks, from 0 upward. Every other rank copies the nearest lower one.",
+        help="With --fake: run only these ranks, including 0. Every other rank copies the nearest lower rank.",
         metavar="0,32",
     )
-    strict: bool = option(False, help="Also report equal batches without a DataLoader, and summed losses with Adam.")
+    strict: bool = option(
+        False,
+        help="Also report errors that may be intended: equal batches without a DataLoader, summed losses with Adam.",
+    )
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ class OneRun:
         fitting = [label for label in candidates if name in (None, label)]
         fitting = fitting or [label for label in candidates if name == label.partition("[")[0]]
         if not fitting or (name is not None and len(fitting) > 1):
-            problem = "more than one algorithm" if fitting else "no algorithm"
+            problem = "several algorithms match" if fitting else "no algorithm matches"
             raise InputError(f"{self.scenario.path}: {problem} {quote(name or '')}; use one of {known}")
         return candidates[fitting[-1]]
 

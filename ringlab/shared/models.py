@@ -69,9 +69,7 @@ def find_training_model(
     """
     if parameters is not None:
         if shape is not None:
-            raise InputError(
-                "image_shape and parameters are mutually exclusive: with parameters, the work is estimated"
-            )
+            raise InputError("image_shape and parameters are mutually exclusive; remove one of them")
         return even_model(name, parameters)
     base, _, tokens = name.partition(":context=")
     if base in shipped_model_profiles() and tokens.isdecimal():
@@ -133,8 +131,8 @@ def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
         if compute is not None:
             if compute.loading:
                 raise InputError(
-                    "loading only applies to ranks of this machine; remove it, and set training.loader_rate to the "
-                    "samples/s that the loaders of one host deliver"
+                    "loading only applies to ranks of this machine; remove loading, and set training.loader_rate "
+                    "to the samples/s of a host's data loaders"
                 )
             is_profiled = compute.profile is not None
             source = ComputeSource(compute.rate, compute.gpu, compute.phases, stated_batch, is_profiled=is_profiled)

@@ -77,8 +77,8 @@ def leave_nccl_out(scenario: LoadedScenario) -> LoadedScenario:
     trainings = tuple(each for each in scenario.trainings if each.gradient_sync is None or each.program is not None)
     if collective is None and not trainings:
         raise InputError(
-            f'{scenario.path}: "{NCCL}" cannot run on gloo; add a library algorithm such as ring, '
-            "or run on GPUs with --backend nccl"
+            f'{scenario.path}: "{NCCL}" cannot run on gloo; use an algorithm such as ring, or run on '
+            "GPUs with --backend nccl"
         )
     return replace(scenario, collective=collective, trainings=trainings)
 

@@ -190,7 +190,7 @@ def has_point(points: Sequence[ComputePoint] | Sequence[OverlapPoint], training:
 
 
 def _check_no_messages(training: Training, options: SimulationOptions) -> None:
-    problem = f"gradient_sync {training.sync_name!r} is predicted by a formula, without simulated messages, so it"
+    problem = f"gradient_sync {training.sync_name!r} is predicted by formula, without simulated messages, so it"
     if options.faults != NO_FAULTS:
         raise InputError(f"{problem} does not support faults; remove the faults, or use an algorithm such as ring")
     if options.engine is not None:

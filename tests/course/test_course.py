@@ -157,7 +157,7 @@ def test_lessons_have_ten_mistakes_and_four_solutions() -> None:
         (["4", "syntax.py", "--check"], "syntax.py: line 1: "),
         (["4", "nul.py", "--check"], "nul.py: "),
         (["4", "mine.py", "--check"], "writes 04_ring.py"),
-        (["12"], "no lesson 12; lessons are 1 to 11"),
+        (["12"], "lesson 12 does not exist; lessons are 1 to 11"),
     ],
 )
 def test_learn_rejects_a_bad_option_or_file(
@@ -198,7 +198,7 @@ def test_learn_check_explains_wrong_and_missing_predictions() -> None:
     predictions = right, wrong, Predicted(1.0, "", "steps")
     shown = CheckedLessons((JudgedLesson(1, "mine.py", (), predictions),)).show()
     lines = [part.text for part in shown if isinstance(part, Line)]
-    assert lines == ["bytes: Two each.", "Write a number into PREDICTIONS for 'steps'."]
+    assert lines == ["bytes: Two each.", "Write your predictions of 'steps' into PREDICTIONS."]
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.file_name)
@@ -344,7 +344,7 @@ OUT_OF_MEMORY = "out of memory: a check may use 2 GiB; allocate less"
             ENDS,
             [
                 (5, "on 1 rank: this line ends the whole program"),
-                (7, "no result: your file ended its process with status 0, as os._exit does"),
+                (7, "no result: your file exited with status 0 through os._exit or similar"),
                 (10, "no result: the server that runs programs on virtual ranks was ended by SIGKILL; run again"),
             ],
         ),

@@ -63,9 +63,15 @@ def refusals(rank: int, world_size: int) -> list[str]:
         ("rank and world_size must be", lambda: classroom.ring_all_reduce(three, rank + 1, 2)),
         ("src is 0 and group_src is 1; pass only one", lambda: realcomm.broadcast(three, 0, group_src=1)),
         ("group_dst must be .* from 0 to 1, not 2", lambda: realcomm.reduce(three, group_dst=2)),
-        (r"tensor_list\[1\] is \[4\] .* tensor is \[3\] .*unequal", lambda: realcomm.all_gather([three, four], three)),
+        (
+            r"tensor_list\[1\] is \[4\] .* tensor is \[3\] .*same shape",
+            lambda: realcomm.all_gather([three, four], three),
+        ),
         ("input_tensor_list is empty", lambda: realcomm.all_to_all([three, three], [])),
-        (r"is \[1, 3\] .*unequal parts", lambda: realcomm.all_to_all_single(four, four, input_split_sizes=[1, 3])),
+        (
+            r"must be 2 equal sizes .* not \[1, 3\]",
+            lambda: realcomm.all_to_all_single(four, four, input_split_sizes=[1, 3]),
+        ),
         (r"tensor_list\[0\] and tensor_list\[1\] share", lambda: realcomm.all_gather([zeros(3)] * 2, three)),
     ]
     of_types: list[tuple[str, Callable[[], object]]] = [

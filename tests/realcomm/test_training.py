@@ -160,7 +160,7 @@ def no_launch(monkeypatch):
         ({"num_workers": -1}, "num_workers must be a non-negative integer, not -1"),
         ({"random_crop": 33}, "random_crop must be at most 32 for images of 32 x 32, not 33"),
         ({"flip": "yes"}, "flip must be True or False, not 'yes'"),
-        ({"batch_size": 1000}, "2000 images per step, but digits has 1437.*at most 718"),
+        ({"batch_size": 1000}, "2000 images per step, but digits has only 1437; .* 718"),
         ({"model": "your.py:build"}, "your.py: no such file"),
         ({"precision": "fp16"}, "precision 'fp16' needs GPUs"),
     ],

@@ -28,7 +28,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     file, folder = tmp_path_factory.mktemp("recorded") / "run.json", tmp_path_factory.mktemp("printed")
     with_it = run_ranks(2, folder, "-m", "ringlab", "record", "-o", file, PROGRAM, "--ranks", 7)
     assert [status for status, _, _ in with_it] == [0, 0], with_it
-    assert f"of 2 ranks are in {file}. To replay them: `ringlab replay {file}" in with_it[0][2]
+    assert f"of 2 ranks; replay with `ringlab replay {file}" in with_it[0][2]
     without = run_ranks(2, folder, PROGRAM, "--ranks", 7)
     assert [path.name for path in file.parent.iterdir()] == ["run.json"]
     results = [

@@ -250,7 +250,7 @@ def test_repeated_ranks_match_recording_of_all_ranks() -> None:
 
 
 def test_repeat_ranks_rejects_a_rank_without_a_group() -> None:
-    with pytest.raises(InputError, match=r"rank 1 has no counterpart of the group \[0, 2\]"):
+    with pytest.raises(InputError, match=r"no group of rank 1 corresponds to the group \[0, 2\]"):
         repeat_ranks(record([0, 4]), find_models([0, 4], 8), [tuple(range(8)), (0, 1), (4, 5)])
 
 

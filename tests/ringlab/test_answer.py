@@ -162,7 +162,7 @@ def test_variants_of_an_algorithm_are_named_by_parameters():
     shown = printed(predict(scenario).show(), width=80)
     assert all(f"chain[slices={slices}]" in shown for slices in (2, 4))
     assert OneRun(scenario, algorithm="chain[slices=2]").simulate().title == "all_reduce/chain[slices=2]"
-    with pytest.raises(InputError, match=r"more than one algorithm 'chain'; use one of chain\[slices=2\], chain"):
+    with pytest.raises(InputError, match=r"several algorithms match 'chain'; use one of chain\[slices=2\], chain"):
         OneRun(scenario, algorithm="chain").simulate()
 
 

@@ -99,7 +99,7 @@ def test_animate_names_its_default_algorithm(ringlab, star, tmp_path):
         ("run HERE --set cluster.world_size=2000", "2000 ranks are too many for the"),
         ("compare STAR", "it cannot be measured here; use `ringlab predict`, --emulate"),
         ("compare HERE --emulates", "No such option"),
-        ("compare HERE --emulate --thorough", "--thorough requires a scenario of this machine, and cannot be combined"),
+        ("compare HERE --emulate --thorough", "--thorough requires a scenario of this machine; remove --thorough"),
         ("run HERE --backend mpi", "backend 'mpi'"),
         ("run HERE --log-dir HERE", "here.toml is not a directory"),
         ("run HERE --log-dir logs", "--log-dir requires a scenario with a [training] table"),

@@ -155,9 +155,9 @@ def test_pickle_rejects_a_local_program() -> None:
 @pytest.mark.parametrize(
     ("scenario", "changes", "message"),
     [
-        ("star8", (), "star8.toml: duplicate algorithm name ring; pass @algorithm another name="),
+        ("star8", (), "star8.toml: duplicate algorithm name ring; pass another name= to @alg"),
         ("star8", ("collective.name=broadcast", "collective.algorithms=['naive']"), "not an algorithm for broad"),
-        ("resnet34-cifar10", (), r"no \[collective\] table to compare all_reduce/ring in"),
+        ("resnet34-cifar10", (), r"all_reduce/ring requires a \[collective\] table"),
     ],
 )
 def test_load_rejects_an_algorithm_that_the_scenario_cannot_use(scenario: str, changes: tuple[str, ...], message: str):

@@ -83,7 +83,7 @@ def test_several_collectives_have_a_verdict_each(tmp_path: Path) -> None:
     answer = explain_measured(write(tmp_path, "sweep.txt", text))
     verdicts = {judged.collective: judged.verdict for judged in answer.tables}
     assert verdicts == {"all_reduce": "as expected", "all_gather": "slower", "reduce_scatter": "as expected"}
-    assert answer.sentence == "1 of 3 tables slower; all_gather: 4 times slower than expected at all sizes"
+    assert answer.sentence == "slower in 1 of 3 tables; all_gather: 4 times slower than expected at all sizes"
 
 
 def test_table_without_a_device_list_requires_only_the_gpu(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_gpu_outside_the_catalog_gives_no_verdict(tmp_path: Path) -> None:
             "has 2 hosts with 4 GPUs each; describe the measured machine, or omit the scenario",
         ),
         (("star8", "--measured", "a.txt"), '--measured requires a scenario with transport = "nccl"'),
-        (("--measured", "a.txt", "--set", "nodes=3"), "--set: nodes = 3, but line 6 begins a run of 8 ranks"),
+        (("--measured", "a.txt", "--set", "nodes=3"), "--set: nodes = 3, but the run in line 6 has 8 ranks"),
         (("--measured", "a.txt", "--set", "color=red"), "--set: unknown key 'color'"),
         ((), "nothing to explain; pass a scenario, or --measured FILE"),
         (("two-p5", "-o", "a.png"), "-o was removed; the answer lists the rings"),

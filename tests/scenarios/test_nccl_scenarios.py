@@ -175,7 +175,7 @@ def test_run_rejects_nccl_and_compare_rejects_another_system(
     monkeypatch.setattr("ringlab.commands.measuring.run.measure", instead)
     alone = write(tmp_path, TWO + OWN.replace('["nccl", "ring"]', '["nccl"]'))
     refused = ringlab("run", alone)
-    assert refused.status == 2 and "cannot run on gloo; add a library algorithm" in refused.err
+    assert refused.status == 2 and "cannot run on gloo; use an algorithm" in refused.err
     both = write(tmp_path, '[cluster]\nsystem = {gpus = 2, gpu = "A100 SXM"}\n' + OWN.replace('"64 MiB"', '"1 KiB"'))
     done = ringlab("run", both)
     assert labels == [["ring"]] and "because gloo cannot run it" in done.err

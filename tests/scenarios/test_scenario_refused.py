@@ -55,7 +55,7 @@ WRONG = {
         "cluster.link.0.between.0=s1; cluster.link.1.between.1=s2": "the cluster has no host; name hosts h0, h1, ...",
     },
     HERE + ASKS: {
-        "cluster.transport=ideal": 'transport = "ideal" is not supported for this machine',
+        "cluster.transport=ideal": 'transport must be "gloo-tcp" for this machine',
     },
     STAR + TRAINS: {
         "training={}": "training.gradient_sync is missing; set for example",

@@ -218,7 +218,7 @@ def test_fake_run_matches_calls_and_times_of_real_run(virtual: VirtualRuns) -> N
 def test_fake_run_rejects_measured_compute_and_unknown_ranks() -> None:
     with pytest.raises(InputError, match=r"if `fake` is set, not .measured"):
         VirtualOptions(UserProgram("x.py"), 4, star(4), compute="measured", fake=True)
-    with pytest.raises(InputError, match="ascending ranks, first 0 and at most 3, not"):
+    with pytest.raises(InputError, match="ascending ranks from 0 to 3, including 0, not"):
         VirtualOptions(UserProgram("x.py"), 4, star(4), fake=True, only=(0, 4))
 
 

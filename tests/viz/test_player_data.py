@@ -187,7 +187,7 @@ def test_runs_on_different_networks_are_rejected():
         PlayedRun(simcomm.run("all_reduce/ring", CLUSTERS[name], 1 << 10), "a") for name in ("star", "racks")
     )
     for played, message in (
-        ([star, PlayedRun(viz_traces.ring(4), "b")], "8 and 4 ranks; a player needs runs on one network"),
+        ([star, PlayedRun(viz_traces.ring(4), "b")], "8 and 4 ranks; pass runs on the same network"),
         ([star, racks], "on different networks"),
         ([], "a player shows 1 to 9 runs, not 0"),
     ):

@@ -104,7 +104,7 @@ class VirtualHost:
                 how = f"failed with {run.why}" if status == CRASHED and run.why else describe_exit(status)
                 raise RunFailed(f"the process of {options.program.title} {how}")
             if not (folder / OUTCOME).exists():
-                raise RunFailed(f"{options.program.title} ended its process with status {status}, as os._exit does")
+                raise RunFailed(f"{options.program.title} exited with status {status} through os._exit or similar")
             return read_finished(folder)
 
 

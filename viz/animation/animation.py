@@ -162,9 +162,7 @@ def _frame_count(seconds: float, fps: float) -> int:
     if not (0 < fps <= 50):
         raise InputError(f"fps must be above 0 and at most 50, not {fps}")
     if not (seconds > 0 and 2 <= round(seconds * fps) <= 600):
-        raise InputError(
-            f"{seconds} s at {fps} frames per second: an animation has 2 to 600 frames; change seconds or fps"
-        )
+        raise InputError(f"an animation must have 2 to 600 frames, not {round(seconds * fps)}; change seconds or fps")
     return round(seconds * fps)
 
 

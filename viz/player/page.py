@@ -134,10 +134,10 @@ def _check(runs: Sequence[PlayedRun]) -> None:
         check_something_happens(run.trace)
         if run.trace.world_size != first.world_size:
             ranks = f"{first.world_size} and {run.trace.world_size} ranks"
-            raise InputError(f"{first.title} and {run.trace.title} have {ranks}; a player needs runs on one network")
+            raise InputError(f"{first.title} and {run.trace.title} have {ranks}; pass runs on the same network")
     ends = {tuple((link.src, link.dst) for link in run.trace.links) for run in runs if run.trace.links}
     if len(ends) > 1:
-        raise InputError("the runs are on different networks; a player needs runs on one network")
+        raise InputError("the runs are on different networks; pass runs on the same network")
 
 
 IMPORT = re.compile(r"^import \{[^}]*\} from '\./([a-z]+)\.js';\n", re.MULTILINE)

@@ -296,15 +296,15 @@ class RunsCalibrationAnswer(Answer):
             sentences = [
                 f"The 80 % interval of such runs is now ± {group.within_after:.0%}; it was ± {group.within:.0%}."
             ]
-            left = float(np.median([run.after / run.measured for run in group.runs])) - 1
-            if abs(left) > STRANGE:
+            error = float(np.median([run.after / run.measured for run in group.runs])) - 1
+            if abs(error) > STRANGE:
                 sentences.append(
-                    f"The adapted predictions are still off by {left:+.0%}, more than other hardware explains. Check "
-                    "the table's columns (recompute, nic_gbps, node_gpus, attention, precision) and the cluster."
+                    f"The median error of the adapted predictions is still {error:+.0%}, which is unusual. Check the "
+                    "table's columns (recompute, nic_gbps, node_gpus, attention, precision) and the cluster."
                 )
             sentences.append(
-                f"Saved to {group.file}. search, predict --devices and plan use it for {group.gpu} with framework "
-                f"{group.framework}, and also without a framework if no other calibration is saved."
+                f"Saved to {group.file}. search, predict --devices and plan use this calibration for {group.gpu} with "
+                f"framework {group.framework}. Without a framework, they use it if no other one is saved."
             )
             yield Sentences(tuple(sentences))
         if self.refused:

@@ -102,7 +102,7 @@ def compare(scenario: LoadedScenario, session: Session, emulate: bool = False, t
     """
     if thorough and (emulate or session.calibration is not None or not scenario.cluster.is_here):
         raise InputError(
-            "--thorough requires a scenario of this machine, and cannot be combined with --emulate and --calibration"
+            "--thorough requires a scenario of this machine; remove --thorough, or remove --emulate and --calibration"
         )
     check_launch(scenario.cluster.world_size, session.backend, session.timeout_s)
     scenario = replace(scenario, trainings=tuple(map(count_parameters, scenario.trainings)))  # predictions need them

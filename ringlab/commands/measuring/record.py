@@ -56,8 +56,8 @@ def command(
     if is_launched():
         recording = _record_rank([script, *(arguments or [])], output, parts or parts_folder(output), module)
         if recording is not None and parts is None:  # under the user's torchrun, standard output is the script's
-            summary = f"{len(recording.calls):,} calls of {recording.world_size} ranks are in {output}"
-            sys.stderr.write(f"ringlab: {summary}. To replay them: `ringlab replay {output} --on two-racks`\n")
+            calls = f"{len(recording.calls):,} calls of {recording.world_size} ranks"
+            sys.stderr.write(f"ringlab: recorded {calls}; replay with `ringlab replay {output} --on two-racks`\n")
         return
     check_torch()
     check_outputs(json_to, output)
@@ -116,7 +116,7 @@ class RecordAnswer(Answer):
     notes: tuple[str, ...] = ()
 
     def show(self) -> Iterator[Part]:
-        yield Line(f"{self.title}: {self.calls:,} calls of {self.ranks} ranks over {self.where}: {self.file}", "bold")
+        yield Line(f"{self.title}: wrote {self.calls:,} calls of {self.ranks} ranks to {self.file}", "bold")
         yield f"The run took {format_time(self.took_s)}; a rank computed for {format_time(self.computed_s)} on average."
         yield f"Predict its time on another network: `ringlab replay {self.file} --on two-racks`."
         yield from (Line(note, wrap=True) for note in self.notes)

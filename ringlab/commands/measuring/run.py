@@ -45,7 +45,7 @@ class TrainingOptions:
         None, help="Resume a training from its newest checkpoint (auto) or from FILE.", metavar="auto|FILE"
     )
     elastic: bool = option(
-        False, help="Under torchrun: use all ranks that torchrun started, whatever the scenario's number of ranks."
+        False, help="Under torchrun: use the number of ranks that torchrun started, not the scenario's."
     )
     log_dir: Path | None = option(None, help="Directory for training metrics and one log file per rank.", metavar="DIR")
     weights: Path | None = option(None, help="Write the trained weights, as a state_dict.", metavar="FILE.pt")

@@ -122,9 +122,8 @@ def _check_keys(training: TrainingSection) -> None:
         value = getattr(training, key)
         if (key, value) != ("precision", "float32"):
             raise InputError(
-                f"{key} = {quote(value)} is not supported with [training.parallelism], which trains "
-                f"on random samples or a dataset, in float32, with {', '.join(LEARNT_BY)}; remove {key}, "
-                "or remove parallelism to train replicas"
+                f"{key} = {quote(value)} is not supported with [training.parallelism]; remove {key}, or remove "
+                "[training.parallelism] to train replicas"
             )
     if training.dataset in RANDOM:
         for key in OF_IMAGES:
@@ -162,8 +161,8 @@ def _find_images(training: TrainingSection, plan: "StrategyPlan", folder: Path) 
 def _runnable(parallelism: Parallelism) -> Parallelism:
     if parallelism.strategy in REPLICAS:
         raise InputError(
-            f"parallelism.strategy = {parallelism.strategy} is {REPLICAS[parallelism.strategy]} and can only be "
-            "predicted; use ddp, zero_redundancy, zero2, fsdp or hsdp"
+            f"parallelism.strategy = {parallelism.strategy} can only be predicted; use ddp, zero_redundancy, zero2, "
+            "fsdp or hsdp"
         )
     for name in NOT_RUN:
         if getattr(parallelism, name) != getattr(USUAL, name):
@@ -200,7 +199,9 @@ def _stage_blocks(profile: ModelProfile, known: Sequence[str], parts: int) -> tu
     named = [name for stage in stages for name in stage]
     apart = {block.name for block in profile.blocks if block.parameters} - {*known}
     if named != [*known] or apart:
-        raise InputError(f"model {quote(profile.model)}: its blocks {', '.join(known)} do not match its profile")
+        raise InputError(
+            f"model {quote(profile.model)}: the profile does not match the model's blocks {', '.join(known)}"
+        )
     return tuple(map(tuple, stages))
 
 

@@ -127,7 +127,7 @@ def explain_measured(
     if scenario is not None and not isinstance(scenario, LoadedScenario):
         raise InputError(f"scenario must be the result of ringlab.load, not {quote(scenario)}")
     if scenario is not None and values:
-        raise InputError("keys describe a machine without a scenario; override keys of the scenario instead")
+        raise InputError("a scenario already describes the machine; override keys of the scenario instead")
     system = None if scenario is None else system_of_scenario(scenario, "--measured")
     settings = scenario.cluster.settings if scenario and isinstance(scenario.cluster, NcclCluster) else NcclSettings()
     collective = scenario.collective.name if scenario and scenario.collective else None
@@ -146,8 +146,8 @@ def explain_measured(
                 notes |= dict.fromkeys(predicted.notes)
     if not tables:
         raise InputError(
-            f"{file}: no row has a positive size and a time (or a busbw and a known number of ranks); measure "
-            "larger sizes (-b, -e), or pass for example --set nodes=1 --set gpus=8"
+            f"{file}: no row can be compared; a row needs a positive size, and a time or (with known ranks) a busbw; "
+            "measure larger sizes (-b, -e), or pass for example --set nodes=1 --set gpus=8"
         )
     finding = _conclude(tables)
     skipped = tuple(reason for _, reason in output.skipped)
@@ -202,7 +202,7 @@ def _find_shape(facts: Facts, run: NcclTestsRun, values: Mapping[str, Any]) -> t
     if run.ranks and {"nodes", "gpus"} & values.keys():
         stated = ", ".join(f"{key} = {values[key]}" for key in ("nodes", "gpus") if key in values)
         raise InputError(
-            f"--set: {stated}, but line {run.line} begins a run of {count(run.ranks, 'rank')}; "
+            f"--set: {stated}, but the run in line {run.line} has {count(run.ranks, 'rank')}; "
             "set nodes and gpus whose product is the number of ranks"
         )
     if run.hosts and run.ranks % run.hosts == 0:
@@ -239,5 +239,5 @@ def _conclude(tables: Sequence[MeasuredSweep]) -> Finding:
     if len(tables) == 1:
         return Finding(verdict, having[0].sentence)
     return Finding(
-        verdict, f"{len(having)} of {len(tables)} tables {verdict}; {having[0].collective}: {having[0].sentence}"
+        verdict, f"{verdict} in {len(having)} of {len(tables)} tables; {having[0].collective}: {having[0].sentence}"
     )

@@ -324,8 +324,8 @@ def _candidates(instances: Iterable[InstanceType], wanted: PlanSection) -> list[
         raise InputError("the price list has only spot prices for these providers; pass --spot")
     if len(candidates) > MOST_CASES:
         raise InputError(
-            f"{len(candidates):,} candidates; at most {MOST_CASES:,} can be compared. Reduce the price list, "
-            "plan.providers or plan.most_nodes"
+            f"{len(candidates):,} candidates are too many; the maximum is {MOST_CASES:,}. Shorten the price list or "
+            "plan.providers, or reduce plan.most_nodes"
         )
     return candidates
 

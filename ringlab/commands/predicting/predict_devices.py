@@ -283,7 +283,7 @@ def _conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
     rates = {tuple((row.devices, row.samples_per_s) for row in case.rows) for case in cases}
     is_equal = len(cases) > 1 and len(rates) == 1
     if is_equal:
-        sentences.append(f"The value of {key} changes no rate here{WITHOUT_EFFECT.get(key or '', '')}.")
+        sentences.append(f"The value of {key} does not change the throughput{WITHOUT_EFFECT.get(key or '', '')}.")
     for case in cases[: 1 if is_equal else None]:
         if not case.rows:
             continue
@@ -291,7 +291,7 @@ def _conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
         where = f"with {key} = {cut(case.value)}, " if key and not is_equal else ""
         on = f"{where}on {count(last.devices, 'device')}"
         if last.bottleneck == "compute":
-            sentences.append(f"{on}, compute takes {last.bottleneck_share:.0%} of the step; nothing else limits it.")
+            sentences.append(f"{on}, compute takes {last.bottleneck_share:.0%} of the step and is the bottleneck.")
         else:
             gain = 1 / (1 - last.bottleneck_share)
             sentences.append(
@@ -300,8 +300,8 @@ def _conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
             )
         if above := [row.devices for row in case.rows if row.efficiency > 1 + NOTICED]:
             sentences.append(
-                f"{where}on {name_some(above)} devices, the efficiency exceeds 100%: a device updates only its shard "
-                "of the parameters; a single device updates all of them."
+                f"{where}on {name_some(above)} devices, the efficiency exceeds 100%: each device updates only its "
+                "shard of the parameters, but a single device updates all of them."
             )
         risk = describe_chance(on, last.memory["total"], last.chance_to_run)
         sentences += [] if risk is None else [risk]

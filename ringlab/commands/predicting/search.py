@@ -61,7 +61,7 @@ class SearchOptions:
     bits: str = option("16", help="Bits per frozen weight. 4 is QLoRA.", metavar="16|8|4")
     with_zero_bubble: bool = option(False, "--zero-bubble", help="Include zero-bubble pipeline schedules.")
     top: int = option(10, help="Number of meshes to list.", min=1, max=1000, metavar="N")
-    why: bool = option(False, help="Explain why each of the other kinds of meshes is slower.")
+    why: bool = option(False, help="Explain why other kinds of meshes are slower.")
     plot: Annotated[Path | None, drawing("a plot", "Plot throughput against memory, as .png, .svg or .pdf.")] = None
     devices: str | None = option(
         None, help="Numbers of devices, such as 8,64,512. Default: the whole cluster.", metavar="LIST"
@@ -207,9 +207,9 @@ def _step_table(case: Case) -> Table:
 
 
 def _nothing_fits(title: str, case: Case) -> Iterator[Part]:
-    yield Line(f"{title}: none of {case.meshes} meshes fits.", wrap=True)
+    yield Line(f"{title}: none of the {case.meshes} meshes fits into device memory.", wrap=True)
     for name, reason in case.losers:
-        yield Line(f"The nearest, {name}: {reason}.", wrap=True)
+        yield Line(f"The mesh with the lowest memory usage, {name}, {reason}.", wrap=True)
     if not case.would_fit:
         yield "Other optimizers, LoRA and up to 16 times the devices do not help."
         return
@@ -303,7 +303,7 @@ def _full_name(key: str) -> str:
     if "." not in name:
         raise InputError(
             f"--what-if: unknown key {quote(key)}; {suggest(key, KEYS)}, or section.key. To vary an option such as "
-            "--lora, search once for each value"
+            "--lora, run search once per value"
         )
     return name
 

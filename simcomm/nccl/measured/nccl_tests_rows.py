@@ -108,8 +108,8 @@ def check_row(printed: PrintedRow, collective: str, ranks: int) -> MeasuredRow:
         shares, expected = f" for each of {ranks} ranks", expected and ranks * expected
     if expected not in (None, printed.nbytes) and (ranks or not shares):
         raise InputError(
-            f"{where}size {printed.nbytes} is inconsistent with count {printed.count}: {collective} of as many "
-            f"{printed.dtype}{shares} has {expected} bytes; {CUT}"
+            f"{where}size {printed.nbytes} is inconsistent with count {printed.count}: {collective} of "
+            f"{printed.count} {printed.dtype}{shares} has {expected} bytes; {CUT}"
         )
     if not -1 <= printed.root < (ranks or MOST_RANKS):
         raise InputError(f"{where}root must be -1 or a rank below {ranks}, not {printed.root}; {CUT}")
