@@ -230,7 +230,7 @@ class Builder:
         """Raise InputError for ``[faults]`` or ``[[what_if]]`` if a scenario only has a training on many devices."""
         if section.collective is None and section.faults is not None:
             raise InputError(
-                f"{self.where}: faults require simulated messages, which this training does not have; remove [faults], "
+                f"{self.where}: faults: training on many devices does not support [faults]; remove [faults], "
                 "or set training.gradient_sync, forward, backward and optimizer in training.compute, and a "
                 f"training.model of {', '.join(RESNETS)} or FILE.py:NAME"
             )

@@ -49,7 +49,7 @@ def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure
     points = _by_points(curves)
     if not points or len(curves) > 9:
         raise InputError(
-            f"a scaling figure needs 1 to 9 curves with points, not {len(curves)} curves with {sum(map(len, points))}"
+            f"a scaling figure needs 1 to 9 curves with points, not {len(curves)} with {sum(map(len, points))} points"
         )
     figure = titled_figure(title, subtitle, 9.0, 5.6)
     axes = figure.add_axes((0.095, 0.11, 0.68, 0.74))

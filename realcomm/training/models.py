@@ -61,7 +61,7 @@ def _build_by_file(training: Training) -> nn.Module:
     model = build_from_file(training.model)
     count = _count(model)
     if training.parameters not in (None, count):
-        raise InputError(f"parameters is {training.parameters}, but {training.model!r} has {count}; use that number")
+        raise InputError(f"parameters must be {count}, as in model {training.model!r}, not {training.parameters}")
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and parameter.dtype != torch.float32:
             raise InputError(

@@ -79,7 +79,7 @@ def _look_at_machine() -> Iterator[Finding]:
     yield Finding("packages", not missing, packages)
     runs = f"{about['cpu']}, {cores()} cores: runs up to {cores()} ranks without sharing a core"
     yield Finding("processor", True, runs)
-    yield Finding("memory", free > 2 * 2**30, f"{free / 2**30:.1f} GiB free (a ResNet-18 rank takes about 1)")
+    yield Finding("memory", free > 2 * 2**30, f"{free / 2**30:.1f} GiB free (training ResNet-18 takes 1 GiB per rank)")
 
 
 def _look_at_torch() -> Iterator[Finding]:

@@ -65,7 +65,7 @@ def _with_programs(scenario: str, reference: str, set_keys: Sequence[str]) -> Lo
     programs = [program for program in every if name in ("", program.name, program.full_name)]
     if len({program.spec.name for program in programs}) != 1:  # several algorithms of one collective are drawn together
         names = ", ".join(f"{path}:{program.full_name}" for program in programs or every)
-        raise InputError(f"{reference}: specify one of its algorithms as FILE.py:NAME: {names}")
+        raise InputError(f"{reference}: specify one algorithm as FILE.py:NAME; the file declares {names}")
     keys = {
         "title": f"{path.name} on eight hosts of one switch" if scenario == USUAL and not set_keys else path.name,
         "collective.name": programs[0].spec.name,
@@ -120,8 +120,8 @@ def animate_command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Algorithm to draw: a name or FILE.py:NAME. Default: the scenario's last one; in a player, its last "
-            "nine.",
+            help="Algorithm to draw: a name or FILE.py:NAME. Default: the scenario's last one, or its last "
+            "nine for a player.",
         ),
     ] = None,
     *,

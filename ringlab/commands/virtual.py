@@ -266,8 +266,8 @@ class ProgramOptions:
 
     compute: str = option(
         "zero",
-        help="Compute time. zero: none; model: roofline of a 100 GFLOP/s core; GPU, such as 'H100 SXM': roofline of "
-        "that GPU; measured: CPU time of this machine.",
+        help="Compute time. zero: none. model: roofline of a 100 GFLOP/s core. GPU, such as 'H100 SXM': roofline of "
+        "that GPU. measured: CPU time of this machine.",
         metavar="zero|model|measured|GPU",
     )
     launch: str = option(

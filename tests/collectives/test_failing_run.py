@@ -159,5 +159,5 @@ def test_animate_rejects_a_file_with_several_collectives(ringlab: Ringlab, tmp_p
     file.write_text(file.read_text() + '\n@algorithm("barrier")\ndef wait(rank, world_size):\n    yield ()\n')
     done = ringlab("animate", file, "-o", tmp_path / "x.html")
     every = ", ".join(f"{file}:{name}" for name in ("all_reduce/ring", "barrier/wait"))
-    assert done == (2, "", f"ringlab: {file}: specify one of its algorithms as FILE.py:NAME: {every}\n")
+    assert done == (2, "", f"ringlab: {file}: specify one algorithm as FILE.py:NAME; the file declares {every}\n")
     assert ringlab("animate", f"{file}:all_reduce/ring", "-o", tmp_path / "x.html").status == 0

@@ -154,7 +154,7 @@ def test_lessons_have_ten_mistakes_and_four_solutions() -> None:
         (["4", "--check", "--show"], "--check and --show are mutually exclusive"),
         (["4", "--check", "--on", "two-racks"], "--on and -o require --show"),
         (["4", ".", "--check"], "'.' is a directory"),
-        (["4", "syntax.py", "--check"], "syntax.py: line 1: "),
+        (["4", "syntax.py", "--check"], "syntax.py: not valid Python: line 1: "),
         (["4", "nul.py", "--check"], "nul.py: "),
         (["4", "mine.py", "--check"], "writes 04_ring.py"),
         (["12"], "lesson 12 does not exist; lessons are 1 to 11"),

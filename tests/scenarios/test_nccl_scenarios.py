@@ -182,7 +182,10 @@ def test_run_rejects_nccl_and_compare_rejects_another_system(
     assert "by gloo on its CPUs" in done.err
     compared = ringlab("compare", both)
     assert compared.status == 2 and "is not this machine, so it cannot be measured here" in compared.err
-    assert "no algorithm 'nccl'; use one of ring" in ringlab("animate", both, "--algorithm", "nccl", "-o", "x.gif").err
+    assert (
+        "no algorithm matches 'nccl'; use one of ring"
+        in ringlab("animate", both, "--algorithm", "nccl", "-o", "x.gif").err
+    )
 
 
 def test_explain_shows_one_ring_per_nic(ringlab: Ringlab, tmp_path: Path):

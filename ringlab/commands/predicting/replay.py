@@ -61,11 +61,11 @@ class ReplayOptions:
     )
     what_if: list[str] | None = option(
         None,
-        help="Also replay a variant: a network, KEY=VALUE or COLLECTIVE=NAME, or several in quotes. Repeatable.",
+        help="Also replay a variant: a network, KEY=VALUE, COLLECTIVE=NAME, or several of these in quotes. Repeatable.",
         metavar="TEXT",
     )
     ranks: int | None = option(
-        None, help="Number of ranks, each of which repeats a recorded rank. Default: as recorded.", min=1
+        None, help="Number of ranks, a multiple of the recorded number. Default: as recorded.", min=1
     )
     calibration: CalibrationOpt = None
 

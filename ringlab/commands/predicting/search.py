@@ -68,7 +68,7 @@ class SearchOptions:
     )
     fill: float = option(FILL, help="Maximum fraction of device memory to use.", min=0.1, max=1.0, metavar="SHARE")
     mesh: str | None = option(
-        None, help="Compare a mesh, by its name in the list, with the fastest mesh.", metavar="NAME"
+        None, help="Name of a listed mesh, which is compared with the fastest mesh.", metavar="NAME"
     )
     what_if: str | None = option(
         None,
