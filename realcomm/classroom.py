@@ -12,7 +12,7 @@ from realcomm.functions import tensor_collectives
 
 
 def broadcast(tensor: torch.Tensor, rank: int, world_size: int, src: int = 0) -> None:
-    """Copy ``tensor`` of rank ``src`` to all ranks. Rank ``src`` sends its tensor to the others one after another.
+    """Copy ``tensor`` from rank ``src`` to all ranks. Rank ``src`` sends its tensor to the others one after another.
 
     >>> tensor = torch.tensor([rank + 1.0])
     >>> classroom.broadcast(tensor, rank, world_size, src=1)

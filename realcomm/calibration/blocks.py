@@ -68,7 +68,7 @@ class OverlapTimes(NamedTuple):
 
 @dataclass
 class RankBlock:
-    """One rank's measurements in one block."""
+    """One rank's measurements in one calibration block, which takes a few seconds."""
 
     probes: dict[Probe, list[Interval]] = field(default_factory=dict)  # the probes in which this rank takes part
     reductions: dict[int, list[float]] = field(default_factory=dict)  # seconds, by bytes
@@ -175,7 +175,10 @@ def _queued(blocks: Sequence[Block]) -> QueuedMessages | None:
 
 
 def _exchange_seconds(steps: Sequence[tuple[BlockStep, ...]]) -> dict[Probe, float]:
-    """Return the median time of each probe in seconds, from the last rank's start to the ranks' mean end."""
+    """Return the median time of each probe in seconds.
+
+    A probe lasts from the last rank's start to the mean of the ranks' end times.
+    """
     by_probe: defaultdict[Probe, list[float]] = defaultdict(list)
     for ranks in steps:
         if ranks[0].probe is not None:

@@ -69,5 +69,5 @@ class Collective:
 
 
 def sequence_of(group: dist.ProcessGroup) -> CollectiveSequence:
-    """Return the cached collective sequence of a group."""
+    """Return the object that counts a group's collectives. It is cached for each group."""
     return keep_for(group, "collectives", CollectiveSequence)

@@ -79,9 +79,9 @@ def execute(
 
 
 class Executor:
-    """One rank's program of a collective, reusable for tensors of the same length and dtype.
+    """Runs one rank's program of a collective on tensors of the same length and dtype.
 
-    It allocates its scratch and staging memory once. ``bytes_sent`` counts the bytes of all messages that this rank has
+    Scratch and staging memory is allocated once. ``bytes_sent`` counts the bytes of all messages that this rank has
     posted. With two ranks:
 
     >>> call = CollectiveCall(find_algorithm("all_reduce/ring"), elements=2)  # doctest: +SKIP

@@ -79,7 +79,7 @@ def broadcast(
     *,
     algorithm: str | Algorithm = "binomial",
 ) -> Handle:
-    """Copy ``tensor`` of rank ``src`` to all ranks of ``group``, in place.
+    """Copy ``tensor`` from rank ``src`` to all ranks of ``group``, in place.
 
     ``tensor`` must have the same shape and dtype on every rank.
 
@@ -122,9 +122,9 @@ def all_gather_into_tensor(
     *,
     algorithm: str | Algorithm = "ring",
 ) -> Handle:
-    """Collect ``input_tensor`` of all ranks, in rank order, in ``output_tensor`` of every rank.
+    """Gather ``input_tensor`` from all ranks, in rank order, into ``output_tensor`` on every rank.
 
-    ``input_tensor`` must have the same size on every rank, and ``output_tensor`` must have ``world_size`` times as many
+    ``input_tensor`` must have the same size on every rank. ``output_tensor`` must have ``world_size`` times as many
     elements.
 
     >>> gathered = torch.zeros(4)
@@ -239,7 +239,7 @@ def all_gather(
     *,
     algorithm: str | Algorithm = "ring",
 ) -> Handle:
-    """Collect ``tensor`` of all ranks in ``tensor_list`` of every rank; entry i comes from rank i.
+    """Gather ``tensor`` from all ranks into ``tensor_list`` on every rank; entry i comes from rank i.
 
     >>> gathered = [torch.zeros(1), torch.zeros(1)]
     >>> realcomm.all_gather(gathered, torch.tensor([float(rank)]))
@@ -316,7 +316,7 @@ def gather(
     *,
     algorithm: str | Algorithm = "binomial",
 ) -> Handle:
-    """Collect ``tensor`` of all ranks in ``gather_list`` of rank ``dst``; entry i comes from rank i.
+    """Gather ``tensor`` from all ranks into ``gather_list`` on rank ``dst``; entry i comes from rank i.
 
     Only ``dst`` passes ``gather_list``.
 
@@ -346,7 +346,7 @@ def scatter(
     *,
     algorithm: str | Algorithm = "binomial",
 ) -> Handle:
-    """Send entry i of ``scatter_list`` of rank ``src`` to rank i, which receives it in ``tensor``.
+    """Send entry i of ``scatter_list`` on rank ``src`` to rank i, which receives it in ``tensor``.
 
     Only ``src`` passes ``scatter_list``.
 

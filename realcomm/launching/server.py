@@ -128,7 +128,7 @@ def _environment() -> Iterator[None]:
 
 
 def wait_for_server(interrupts: HeldInterrupts, deadline: float) -> None:
-    """Wait until the server has imported its modules and can fork, but at most until ``deadline``.
+    """Wait until the fork server has imported its modules and can fork, but at most until ``deadline``.
 
     ``deadline`` is in seconds of ``time.monotonic``. Interrupts take effect during the wait.
     """

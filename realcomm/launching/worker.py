@@ -27,7 +27,7 @@ ASK = b"tell"  # the launcher's request for this rank's unfinished call
 
 @dataclass(frozen=True)
 class Assignment:
-    """A worker process's parameters as one rank of a launch."""
+    """The parameters of a process that runs one rank of a launch."""
 
     rank: int
     world_size: int

@@ -100,7 +100,7 @@ class _Counted:
 
 @dataclass
 class _TracedStep:
-    """A training step traced on the meta device. Its work is stored by layer, in the order of first use."""
+    """The costs of a training step, traced on the meta device and stored by layer in the order of first use."""
 
     parameters: set[int]  # storages of parameters and buffers
     layers: dict[str, _Counted] = field(default_factory=lambda: defaultdict(_Counted))

@@ -133,7 +133,7 @@ def train_alone(plan: StrategyPlan) -> LoneSteps:
 def calibrate_and_train(
     rank: int, world_size: int, plan: StrategyPlan, collectives: Sequence[TimedCollective], weights: Path | None = None
 ) -> tuple[RankTimes, StrategyResult]:
-    """Time the parts of a step, then train. Some parts are timed again between training steps."""
+    """Time compute and loading, then train. The other parts of a step are timed between training steps."""
     times, turns = time_pieces(plan), Turns(rank, world_size, plan, collectives)
     result = train_strategy(rank, world_size, plan, weights, turns.take)
     return turns.complete(times), result

@@ -37,7 +37,7 @@ class GradientSync:
     """Averages the gradients over all ranks. This base class leaves them unchanged."""
 
     def begin(self) -> None:
-        """Begin a step, before any gradient exists."""
+        """Prepare for a training step. Call this before its first backward."""
 
     def accumulating(self) -> AbstractContextManager[object]:
         """Return a context for forward and backward of a micro-batch after which gradients are not averaged yet."""
@@ -144,7 +144,7 @@ def make_bucket_runner(algorithm: Algorithm, piece: torch.Tensor) -> Runner:
 
 
 def make_sync(algorithm: Algorithm, rank: int, world_size: int, gradients: torch.Tensor) -> AfterBackward:
-    """Return the sync that averages ``gradients`` over all ranks with an all_reduce after backward."""
+    """Return a GradientSync that averages ``gradients`` over all ranks with one all_reduce after backward."""
     call = CollectiveCall(algorithm, gradients.numel(), op="mean")
     return AfterBackward(make_runner(call, rank, world_size, gradients.device).run)
 

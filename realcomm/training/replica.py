@@ -33,7 +33,7 @@ RandomStates = dict[str, Any]
 
 @dataclass(frozen=True)
 class Replica:
-    """A model, its gradients in one flat float32 buffer [parameters], and its optimizer."""
+    """A model with its optimizer, and its gradients in one flat float32 buffer."""
 
     model: nn.Module
     gradients: torch.Tensor

@@ -56,9 +56,10 @@ class RunningTraining:
         observers: Sequence[Observer] = (),
         alone: ComputePhases | None = None,
     ) -> None:
-        """Prepare the model with equal weights on all ranks, the gradient sync, and the observers.
+        """Prepare the model, the gradient sync, and the observers.
 
-        ``alone`` has the durations of a step's phases on one rank without communication. Default: rank 0 measures them.
+        Unless ``training.broadcast_weights`` is false, all ranks get rank 0's weights. ``alone`` has the durations of a
+        step's phases on one rank without communication. Default: rank 0 measures them.
         """
         set_status("preparing model and images")
         self.training, self.rank, self.world_size = training, rank, world_size
@@ -252,7 +253,7 @@ class RunningTraining:
 def make_replica_and_sync(
     model: nn.Module, training: Training, rank: int, world_size: int, steps: int = 1
 ) -> tuple[Replica, GradientSync]:
-    """Return the replica to train for ``steps`` steps, and the sync of its gradients."""
+    """Return the replica to train for ``steps`` steps, and the GradientSync for its gradients."""
     replica = make_replica(model, training, world_size, steps)
     algorithm, buckets = training.gradient_sync, training.buckets
     if algorithm is None or (buckets is not None and buckets.hook == "ddp"):
@@ -289,7 +290,7 @@ class EndlessBatches:
 
 
 class LoneTraining:
-    """A training of a new model on one rank, without communication, with a given number of threads."""
+    """Trains a new model on one rank without communication, with a given number of threads."""
 
     def __init__(self, training: Training, threads: int | None = None) -> None:
         """Prepare the model and images. ``threads`` is the number of torch's threads. Default: the current number."""

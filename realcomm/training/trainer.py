@@ -124,7 +124,7 @@ def train_rank(
     weights_file: Path | None = None,
     observers: "Sequence[Observer]" = (),
 ) -> RankResult:
-    """Train as one rank of the default group of torch.distributed. All ranks end with the same weights."""
+    """Train as one rank of the default group of torch.distributed, and return the rank's result."""
     from realcomm.training.running import RunningTraining  # imports torch
 
     running = RunningTraining(rank, world_size, training, steps, observers)

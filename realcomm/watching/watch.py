@@ -130,7 +130,7 @@ class LogObserver(Observer):
 
 
 def step_row(record: StepRecord) -> Row:
-    """Return the row of a step: the record's fields, with phases as ``forward_s`` and so on."""
+    """Return a step's record as a row, in which phases have names such as ``forward_s``."""
     fields: dict[str, Any] = record._asdict()
     phases = {f"{name.replace(' ', '_')}_s": seconds for name, seconds in fields.pop("phases").items()}
     return {"kind": "step", **fields, **phases}
