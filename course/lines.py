@@ -110,7 +110,7 @@ HALVES = {"sends": "send", "receives": "recv"}  # names for messages that are no
 
 
 class LineWatcher(Watcher):
-    """Records the line of each call of a rank that communicates, the tensors that it receives, and its waits."""
+    """Records the line of each communication call of a rank, the tensors that it receives, and its waits."""
 
     def __init__(self, rank: Rank, notes: LineNotes) -> None:
         super().__init__()

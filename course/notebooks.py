@@ -15,7 +15,7 @@ NOTEBOOK = ".ipynb"
 
 
 class Script(NamedTuple):
-    """A learner's file as a script. For a notebook, ``cells`` has the cell of each line, and the line in this cell."""
+    """A learner's file as a script. For a notebook, ``cells`` maps each line to a cell and a line in the cell."""
 
     path: Path
     cells: tuple[tuple[int, int], ...] = ()

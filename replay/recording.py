@@ -65,7 +65,7 @@ class RecordedCall(NamedTuple):
 
 
 class LogEntry(NamedTuple):
-    """A log entry of a stream, and the seconds that the stream computed since its previous entry."""
+    """A post, wait, span mark or signal of a stream, and the seconds of computing since its previous entry."""
 
     stream: int
     did: int  # a Did
@@ -177,7 +177,7 @@ class Recording:
         return np.asarray(tails + inner, np.float64)
 
     def took(self) -> Floats:
-        """Return the seconds that each rank computed or was inside calls, summed over its streams; shape [world_size].
+        """Return the seconds that each rank spent computing and in calls, summed over its streams; shape [world_size].
 
         A virtual run records no time in calls, so the result contains only computing.
         """

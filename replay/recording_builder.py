@@ -136,12 +136,12 @@ class RecordingBuilder:
     recv = partialmethod(_message, CallKind.RECV)
 
     def meet(self, sender: int, receiver: int) -> None:
-        """Match a receive to a send, given their call numbers. The receive gets the send's key, rank and tag."""
+        """Match a receive to a send, given their call numbers. The receive gets the send's key and tag, and its sender."""
         sent = self._calls[sender]
         self._calls[receiver] = self._calls[receiver]._replace(key=sent.key, peer=sent.rank, tag=sent.tag)
 
     def in_order(self, caller: Hashable, *name: Hashable) -> Hashable:
-        """Return a key for the caller's next call ``name``. The k-th calls of all callers share a key."""
+        """Return a key for the caller's next call ``name``. All callers' k-th calls of one name have the same key."""
         self._times[caller, name] += 1
         return name, self._times[caller, name]
 

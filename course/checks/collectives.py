@@ -51,7 +51,7 @@ def expect_sum(got: torch.Tensor, ranks: Iterable[int], name: str, elements: int
 
 
 def contents(value: float, place: int) -> str:
-    """Describe an element, at index ``place``, as a sum of the ranks' test values, or as a number if it is no such sum.
+    """Describe an element as a sum of the ranks' test values, or as a number. ``place`` is the element's index.
 
     >>> contents(float(2 * values(0)[3] + values(2)[3]), 3), contents(7.5, 3), contents(float(values(1)[2]), 3)
     ("rank 0's 2 times and rank 2's", '7.5', "rank 1's, from another place")

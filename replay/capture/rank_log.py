@@ -42,7 +42,7 @@ class NotedCall(NamedTuple):
 
 
 class NotedEntry(NamedTuple):
-    """The start of a call, or a wait for it. ``seconds`` is the computing before it, ``took`` its own duration."""
+    """The start of a call, or a wait for one. ``took`` is its duration, ``seconds`` the compute time before it."""
 
     did: int
     number: int

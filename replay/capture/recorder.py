@@ -31,7 +31,7 @@ Elements = Callable[[dict[str, Any], int], int]  # function of the named argumen
 
 
 class C10dOperator(NamedTuple):
-    """How to record a c10d operator: as which call, with how many elements, and with the dtype of which argument."""
+    """How a c10d operator is recorded: its collective or message, its element count, and its dtype argument."""
 
     verb: str  # a collective, a send or a receive
     elements: Elements
@@ -91,10 +91,9 @@ OPERATORS = {
 
 
 def find_operator() -> str:
-    """Return the name of the reduction operator that a calling torch function received as an argument.
+    """Return the reduction operator of the collective that is being called, or "sum" if torch received none.
 
-    The default is "sum", which DistributedDataParallel uses. The kernel itself gets a C++ object that Python cannot
-    read.
+    The name is an argument of a calling torch function. The kernel gets a C++ object that Python cannot read.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -113,7 +112,7 @@ def names_of(operator: Any) -> list[str]:
 
 class HostTimer:
     def now(self) -> Any:
-        """Return the current time, as the float or the CUDA event that ``seconds`` accepts."""
+        """Return the current time. ``seconds`` computes the differences between such times."""
         return time.perf_counter()
 
     def seconds(self, moments: Sequence[tuple[Any, Any]]) -> list[float]:
@@ -121,7 +120,7 @@ class HostTimer:
 
 
 class StreamTimer(HostTimer):
-    """Measures seconds with CUDA events on a GPU's current stream. ``seconds`` also accepts times of the host."""
+    """Measures seconds with CUDA events on a GPU's current stream. Also accepts times of the ``HostTimer``."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -267,7 +266,7 @@ class CallRecorder:
         return result
 
     def _timed(self, did: Did, number: int, call: Callable[[], Any], computed_at: Any = None) -> Any:
-        """Run ``call`` and record its duration. Computing ended at ``computed_at``. Default: now."""
+        """Run ``call`` and record its duration. The computing before it ended at ``computed_at``. Default: now."""
         begun = self.clock.now()
         result = call()
         ended = self.clock.now()

@@ -172,7 +172,7 @@ def read_chakra(path: Path) -> Recording:
 
 
 class _Rank:
-    """Adds the nodes of one rank to a recording, by ID, but each node after its dependencies."""
+    """Adds the nodes of a rank to a recording in order of their IDs, except that nodes follow their dependencies."""
 
     def __init__(self, builder: RecordingBuilder, rank: int, nodes: Sequence[ChakraNode]) -> None:
         self.builder, self.rank = builder, rank
@@ -200,7 +200,7 @@ class _Rank:
         self.builder.compute(self.rank, seconds)
 
     def _do(self, node: ChakraNode, seconds: float) -> float:
-        """Add a node to the log after ``seconds`` of computing. Return the computing that is not in the log yet."""
+        """Log a node. ``seconds`` is the compute time since the last log entry; return its new value."""
         for dependency in sorted(node.after):
             if dependency in self.calls and self.nodes[dependency].kind != SEND:
                 self.builder.wait(self.rank, self.calls[dependency], seconds)

@@ -25,7 +25,7 @@ VERBS = {
 
 
 def verb_of(name: str) -> str | None:
-    """Return the collective with which a kernel's name begins; None if there is none."""
+    """Return the collective of an NCCL kernel or operator, such as "all_reduce", or None if its name is unknown."""
     plain = name.lower().removeprefix("nccl:").strip("_")
     known = {**VERBS, **{verb: verb for verb in SPECS}}
     for text, verb in sorted(known.items(), reverse=True):  # reduce_scatter before reduce
@@ -89,7 +89,7 @@ def _add(builder: RecordingBuilder, profile: Profile) -> int:
 
 
 def _stretches(kernels: Sequence[Slice], cuts: Sequence[int]) -> Iterator[_Event]:
-    """Yield the intervals in which at least one kernel runs, split at the times ``cuts`` when collectives begin."""
+    """Yield the intervals in which at least one kernel runs. They are split at the times ``cuts``."""
     until, at = 0, 0
     for kernel in sorted(kernels, key=lambda kernel: kernel.begin):
         begin, starts = max(kernel.begin, until), kernel.begin >= until
@@ -103,7 +103,7 @@ def _stretches(kernels: Sequence[Slice], cuts: Sequence[int]) -> Iterator[_Event
 
 
 def _call(builder: RecordingBuilder, rank: int, event: Slice, number: int) -> int | None:
-    """Add a collective and return its call number. Return None if it is unknown or does not include all ranks."""
+    """Add a collective and return its call number. Return None if its name is unknown or it excludes some ranks."""
     assert event.sent is not None
     verb = verb_of(event.sent.collective)
     if verb is None or event.sent.ranks != builder.world_size:

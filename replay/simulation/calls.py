@@ -1,7 +1,7 @@
 """Prepare the calls of a recording for a replay: complete the collectives, and group them by their properties.
 
 Logs are split into segments. A segment contains the calls that a stream posts and then waits for without computing in
-between, or a single entry of another type. A *blocking* call is posted and awaited in the same segment, and nowhere
+between, or a single log entry of another type. A *blocking* call is posted and awaited in the same segment, and nowhere
 else.
 """
 
@@ -71,7 +71,7 @@ def find_segments(recording: Recording) -> Segments:
 
 @dataclass(frozen=True)
 class ReplayedCalls:
-    """All calls as arrays: the recorded calls, then a call for each rank that a recorded collective lacks.
+    """All calls as arrays: the recorded calls, then a call for each rank that is missing in a collective.
 
     Collectives are numbered in the order of their keys.
     """
@@ -93,7 +93,7 @@ class ReplayedCalls:
 
 
 def find_calls(recording: Recording, segments: Segments) -> ReplayedCalls:
-    """Return the recorded calls, and add a call for each rank of a group that never reaches a collective."""
+    """Return the recorded calls, and an added call for each rank that is missing in a collective of its group."""
     calls = recording.calls
     is_collective = calls.kind == CallKind.COLLECTIVE
     collectives = np.flatnonzero(is_collective)

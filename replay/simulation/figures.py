@@ -160,7 +160,7 @@ def find_unfinished(run: ReplayedRun) -> list[Unfinished]:
 
 
 def _waiting_inside(run: ReplayedRun) -> Iterator[Unfinished]:
-    """Yield the ranks that wait in a collective without simulated messages, and the first rank that they wait for."""
+    """Yield the ranks that wait in collectives without simulated messages, each with a rank that has not arrived."""
     for call_class, bases in zip(run.classes, run.layout.bases, strict=True):
         if call_class.template is not None:
             continue

@@ -57,7 +57,7 @@ class Stages:
         self._signals.append((source, sink))
 
     def compute(self, work: Tasks) -> None:
-        """Add compute tasks, which begin when the messages of their stages have arrived. Zero seconds are omitted."""
+        """Add compute tasks, which start when the messages of their stages have arrived. Empty tasks are omitted."""
         takes = work.seconds > 0
         self._work.append(Tasks._make(np.broadcast_to(column, takes.shape)[takes] for column in work))
 
@@ -96,7 +96,7 @@ class ReplayLayout:
 def lay_out(
     recording: Recording, segments: Segments, calls: ReplayedCalls, classes: list[CallClass], line: Ints
 ) -> ReplayLayout:
-    """Return the layout of a recording. ``line`` has the communicator of each call; 0 if its calls may overlap."""
+    """Return the layout of a recording. ``line`` numbers the communicator of each call; calls of 0 may overlap."""
     making = _Making(recording, segments, calls, line)
     making.choose_inline(classes)
     making.lay_streams()
@@ -162,7 +162,7 @@ class _Making:
         self.stages.compute(Tasks(stage, seconds, self.rank_of_stream[stream], stream, np.array(PROGRAM), *place))
 
     def lay_halves(self) -> None:
-        """Add sends and receives. A call in ``merged`` is a stage of its stream, every other call has its own agent."""
+        """Add sends and receives. A call in ``merged`` is a stage of its stream; every other call has its own agent."""
         merged = np.flatnonzero(self.merged)
         self.half[merged] = self.segment_stage[self.calls.posted[merged]]
         beside = np.flatnonzero(~self.merged & ~self.calls.is_collective)
@@ -203,7 +203,7 @@ class _Making:
         return bases
 
     def _divide(self, template: Template, calls: Ints, stage: Ints) -> None:
-        """Add the time of each rank to divide the sum if the operator is a mean."""
+        """Add compute tasks that divide the sum on each rank if the operator is a mean."""
         seconds = template.division[self.calls.member[calls]]
         step = np.full(len(calls), template.step.max(initial=-1) + 1)
         number = self.calls.key[self.calls.collective[calls]]

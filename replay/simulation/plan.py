@@ -113,7 +113,7 @@ def _of_programs(
 
 
 def _circumstances(recording: Recording, segments: Segments, calls: ReplayedCalls) -> tuple[Bools, Floats]:
-    """Return whether each message is part of an exchange, and the seconds that its ranks computed before."""
+    """Return whether a rank of each message sends and receives at once, and the seconds of computing before."""
     both = np.zeros((2, len(segments) + 1), np.bool_)
     for row, half in zip(both, (calls.send, calls.recv), strict=True):
         row[calls.posted[half[half >= 0]]] = True
@@ -127,7 +127,7 @@ SIGNAL_BYTES = 1.0  # take no time on a route without links
 
 
 class ReplayPlan(NamedTuple):
-    """The kernel's input, which is ``plan`` and ``links``, with the tables to read the kernel's result.
+    """The input of the kernel, ``plan`` and ``links``, with the tables that are needed to read its result.
 
     The first ``signals`` messages of the plan are signals.
     """

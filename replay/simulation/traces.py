@@ -96,7 +96,7 @@ def _spans(run: ReplayedRun) -> Spans:
 
 
 def _marks_at(recording: Recording, entry: Ints, stream: Ints) -> tuple[Ints, tuple[Mark, ...]]:
-    """Return the index of the innermost mark around the computing before each entry, and all marks."""
+    """Return the index of the innermost mark (a named span) around the computing before each entry, and all marks."""
     entries, marks = recording.entries, (*recording.marks, COMPUTE)
     changes, opened = [-1], [len(marks) - 1]
     marks_at = np.flatnonzero((entries.did == Did.BEGIN) | (entries.did == Did.END))
