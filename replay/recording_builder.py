@@ -136,7 +136,7 @@ class RecordingBuilder:
     recv = partialmethod(_message, CallKind.RECV)
 
     def meet(self, sender: int, receiver: int) -> None:
-        """Match a receive to a send, given their call numbers. The receive gets the send's key and tag, and its sender."""
+        """Match a receive to a send, given their call numbers. The receive gets the send's key, rank and tag."""
         sent = self._calls[sender]
         self._calls[receiver] = self._calls[receiver]._replace(key=sent.key, peer=sent.rank, tag=sent.tag)
 

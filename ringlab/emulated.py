@@ -26,7 +26,7 @@ AnyScenario = TypeVar("AnyScenario", bound=LoadedScenario)
 
 
 def on_emulated(scenario: AnyScenario) -> AnyScenario:
-    """Return the scenario with its cluster as emulated. Raise InputError if it has faults or cannot be emulated."""
+    """Return the scenario on its emulated cluster. Raise InputError if faults or the cluster cannot be emulated."""
     if scenario.faults != NO_FAULTS:
         raise InputError(
             f"{scenario.path}: faults cannot be reproduced on an emulated network; remove [faults], "
@@ -41,7 +41,7 @@ def on_emulated(scenario: AnyScenario) -> AnyScenario:
 def emulated(cluster: Cluster, progress: Progress) -> Iterator[EmulatedNetwork]:
     """Emulate a cluster's network during the block, and report how accurate its links are.
 
-    Raise InputError if the cluster or its traffic cannot be emulated on this machine, and RunFailed if building fails.
+    Raise InputError if this machine cannot emulate the cluster or its traffic, and RunFailed if building it fails.
     """
     with progress.task(f"building {cluster.title} on this machine and measuring its links"):
         network = realcomm.emulate(cluster).__enter__()
@@ -51,7 +51,7 @@ def emulated(cluster: Cluster, progress: Progress) -> Iterator[EmulatedNetwork]:
 
 
 def as_built(scenario: AnyScenario, network: EmulatedNetwork) -> AnyScenario:
-    """Return the scenario of the network. It has no latencies if this machine's kernel cannot delay packets."""
+    """Return the scenario without latencies if this machine's kernel cannot delay packets, otherwise unchanged."""
     if network.delays or not network.plan.is_delayed:
         return scenario
     return replace(scenario, cluster=without_latencies(scenario.cluster))

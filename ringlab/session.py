@@ -31,7 +31,7 @@ Source = Calibration | Path | str | None  # a calibration, its file, or None for
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """The options of a command that all its functions share.
+    """The options of a command: the source of its calibration, and the backend, timeout and progress of its runs.
 
     ``calibration`` is a Calibration, its file, or None for this machine's cached calibration. Real ranks use
     ``backend``, "gloo" or "nccl", and are stopped after ``timeout_s`` seconds.
@@ -173,7 +173,7 @@ class Session:
                 self.progress.note(note)
 
     def keep_if_none(self, calibration: Calibration) -> None:
-        """Cache the calibration of a ``thorough`` comparison, unless another is cached: others cover more sizes."""
+        """Cache the calibration of a ``thorough`` comparison, unless one is cached. A cached one covers more sizes."""
         if find_cached(calibration.ranks, calibration.backend) is None:
             self._cache(calibration)
 

@@ -1,1 +1,1 @@
-"""Code shared by the commands: options, progress, output, errors, and base classes of answers."""
+"""Code shared by the commands: options, progress, output, errors, and base classes of results."""

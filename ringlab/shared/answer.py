@@ -1,4 +1,4 @@
-"""Base classes of answers: dataclasses that convert to plain JSON and to tables and lines for the terminal."""
+"""Base classes of the results of commands, which convert to plain JSON and to tables and lines for the terminal."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass
@@ -11,7 +11,7 @@ NOT_IN_JSON = {"json": False}  # metadata of a field that the JSON leaves out
 
 
 class AnswerRecord:
-    """Base class of the records in answers. It converts them to plain JSON."""
+    """Base class of the records in a command's result. It converts them to plain JSON."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain JSON, without fields whose value and default are None."""
@@ -29,7 +29,7 @@ class Answer(AnswerRecord):
         return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **super().to_dict(), **stopped}
 
     def __repr__(self) -> str:
-        """Return the answer's type, its title, and the number of rows in each of its tables."""
+        """Return the result's type, its title, and the number of rows in each of its tables."""
         answer: Any = self
         values = {field.name: getattr(answer, field.name) for field in fields(answer)}
         parts = [

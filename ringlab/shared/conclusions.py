@@ -156,7 +156,7 @@ def _worst_error(answer: ScenarioAnswer[Any]) -> list[str]:
 def effect(figures: ClusterFigures[Any], without: ClusterFigures[Any] | None = None) -> str:
     """Describe how faults affect the fastest training run or, without training runs, the fastest collective.
 
-    If ``without`` is from the same cluster, its times without faults are compared. Return "" without faults.
+    The time is compared with the one in ``without``, if it has the same cluster. Return "" without faults.
     """
     entry = min(_shown(figures), key=lambda each: _seconds(each) or inf, default=None)
     if entry is None or entry.faults is None:

@@ -72,7 +72,7 @@ def exit_with_a_line(app: typer.Typer) -> None:
 
 @contextmanager
 def refusals_about(subject: str) -> Iterator[None]:
-    """Prefix the messages of InputErrors that the block raises with ``subject``."""
+    """Begin the message of an InputError in the block with ``subject``."""
     try:
         yield
     except InputError as error:
@@ -118,7 +118,7 @@ def _place(error: Exception) -> str:
 
 
 def _say(error: Exception) -> None:
-    """Print the error, unless it says that the process that reads standard output has exited.
+    """Print the error, unless it only means that the process that reads standard output has exited.
 
     Under torchrun, rank 0 and the failed rank print it. Ranks that only lost a peer do not.
     """

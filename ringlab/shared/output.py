@@ -1,4 +1,4 @@
-"""Writes an answer, first to the terminal, then to the requested files."""
+"""Writes the result of a command, first to the terminal, then to the requested files."""
 
 import errno
 import json

@@ -85,7 +85,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 def watch_interrupts() -> None:
     """End this process soon after an interrupt, even in compiled code.
 
-    Python runs a signal's handler only after compiled code, but writes its number to a pipe at once. A thread reads it.
+    Python runs signal handlers only after compiled code. Therefore, a thread reads the signals from a pipe.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return  # the parent process makes this process ignore interrupts

@@ -94,7 +94,7 @@ def command(
 
 @dataclass(frozen=True)
 class CalibrationAnswer(Answer):
-    """The result of ``ringlab calibrate``: the calibration, and the file where it was cached ("" if it was not)."""
+    """The result of ``ringlab calibrate``: the calibration, and its cache file ("" if it was not saved)."""
 
     calibration: Calibration
     file: str
@@ -140,7 +140,7 @@ def calibrate(
 ) -> CalibrationAnswer:
     """Measure this machine with ``ranks`` processes, so that collectives and training runs can be predicted.
 
-    The result is cached for a day. It includes the compute times of ``trainings`` and the sizes of ``calls``.
+    ``trainings`` and ``calls`` are the training runs and collectives to predict. The result is cached for a day.
     ``backend`` is "gloo" or "nccl". The processes are stopped after ``timeout`` seconds. Raises InputError if a value
     is invalid. Raises RunFailed if a rank fails, or if measurements are noisy and ``accept_noise`` is not set.
 
@@ -153,7 +153,7 @@ def calibrate(
 
 @dataclass(frozen=True)
 class NcclRow(AnswerRecord):
-    """A row of an nccl-tests table: its measured time, and the time predicted without it, in seconds."""
+    """A row of an nccl-tests table: the measured time, and the prediction before the calibration, in seconds."""
 
     collective: str
     nbytes: int
@@ -252,7 +252,7 @@ STRANGE = 0.2  # median error after the calibration that parameters alone cannot
 
 @dataclass(frozen=True)
 class OwnRun(AnswerRecord):
-    """A training run of the user: the measured seconds of a step, and predictions without and with calibration."""
+    """A training run of the user: the measured seconds of a step, and predictions before and after the calibration."""
 
     gpus: int
     mesh: str

@@ -154,7 +154,7 @@ def _run_predicted(
 def _measure_in_turns(
     scenario: LoadedScenario, calibration: Calibration | None, session: Session
 ) -> tuple[RunAnswer, Calibration]:
-    """Run a scenario and calibrate in turns. ``calibration`` selects the algorithms for ``auto``."""
+    """Run a scenario and calibrate in turns, and return both results. ``calibration`` resolves ``auto``."""
     work = Work.of(scenario, calibration)
     session.report_images(work.jobs)
     with session.progress.task("calibrating and running in turns") as tick:

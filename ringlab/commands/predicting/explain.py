@@ -92,7 +92,7 @@ def command(
 
 @dataclass(frozen=True)
 class OptionExplained(AnswerRecord):
-    """An algorithm and protocol that NCCL can choose: predicted time, tuner's time, and why it is not chosen."""
+    """An algorithm and protocol of NCCL: predicted seconds, the tuner's seconds, and why NCCL does not choose it."""
 
     algorithm: str
     protocol: str

@@ -182,7 +182,7 @@ def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
 
 
 def _with_unit(values: Sequence[str]) -> list[str]:
-    """Append the unit of the last value to all others if they are numbers without a unit."""
+    """Append the unit of the last value to all others, if all others are numbers without a unit."""
     last = re.fullmatch(rf"({_NUMBER})\s*([A-Za-z/]+)", values[-1])
     if last is None or len(values) < 2 or not all(re.fullmatch(_NUMBER, value) for value in values[:-1]):
         return list(values)

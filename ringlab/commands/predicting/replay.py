@@ -172,7 +172,7 @@ class ReplayRow(AnswerRecord):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class ReplayAnswer(Answer):
-    """The result of ``ringlab replay``: the times of a recording on a network, and for each what-if."""
+    """The result of ``ringlab replay``: the times of a recording on a network, with and without each what-if."""
 
     kind: ClassVar[str] = "replay"
 
