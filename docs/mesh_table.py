@@ -24,10 +24,13 @@ def errors() -> str:
     coverages = [100 * results["left_out"]["sources"][name]["coverage80"] for name in sources]
     rows.append(["within the 80 % interval, left out", *(f"{share:.0f}" for share in [*coverages, mean(coverages)])])
     memory, failed = results["shipped"]["memory"], results["shipped"]["failed"]
-    lot = ";\n".join(f"{name} {100 * row['median']:.1f} %" for name, row in results["lot"].items())
+    lot = {name: f"{100 * row['median']:.1f} %" for name, row in results["lot"].items()}
+    names = dict.fromkeys(name.partition(",")[0] for name in lot)
+    pairs = ";\n".join(f"{name} {lot[name + ', fitted']} and {lot[name + ', held out']}" for name in names)
     heads = " | ".join([f"{results['date']}, median errors (%)", *(f"{name}:" for name in sources), "mean:"])
     return table(heads, rows) + (
-        f"\nSome jobs were held out at random before the structure of the model was chosen. Median errors:\n{lot}.\n"
+        f"\nSome jobs were held out at random before the structure of the model was chosen.\n"
+        f"Median errors of the fitted and of the held-out jobs: {pairs}.\n"
         f"\nThe median error of the predicted memory is {100 * memory['median']:.1f} % over {memory['n']} runs.\n"
         f"As a predictor of which runs fail, it has an AUC of {failed['auc']:.3f} and an accuracy of "
         f"{100 * failed['accuracy']:.0f} %.\n"

@@ -225,23 +225,23 @@ def describe_choices(systems: Mapping[str, System], tables: Mapping[str, Measure
     >>> from simcomm.nccl.descriptions import read_systems
     >>> from benchmarks.accuracy.tables import read_tables
     >>> print(*describe_choices(read_systems(), read_tables(["h100_2x4_ring_kolyoz"])))
-    The sources state NCCL's choice in 5 rows. The settings of the run force 5 of them, and the model picks 5.
+    The sources state NCCL's choice in 5 rows. The run's settings force it in 5 rows. The model agrees with 5 of these.
     """
     choices = find_stated_choices(systems, tables)
     if not choices:
         return []
     forced, unforced = ([choice for choice in choices if choice.is_forced is is_forced] for is_forced in (True, False))
     text = (
-        f"The sources state NCCL's choice in {count(len(choices), 'row')}. The settings of the run force {len(forced)} "
-        f"of them, and the model picks {sum(choice.is_right for choice in forced)}"
+        f"The sources state NCCL's choice in {count(len(choices), 'row')}. The run's settings force it in "
+        f"{len(forced)} rows. The model agrees with {sum(choice.is_right for choice in forced)} of these"
     )
     if unforced:
         where = "; ".join(
-            slug + (f", {', '.join(systems[slug].guessed)} guessed" if systems[slug].guessed else "")
+            slug + (f", whose {', '.join(systems[slug].guessed)} is a guess" if systems[slug].guessed else "")
             for slug in dict.fromkeys(choice.slug for choice in unforced)
         )
-        text += f". The remaining {len(unforced)} choices are NCCL's own, and the model picks "
-        text += f"{sum(choice.is_right for choice in unforced)} of them ({where})"
+        right = sum(choice.is_right for choice in unforced)
+        text += f". In {len(unforced)} rows, NCCL chooses by itself. The model agrees with {right} of these ({where})"
     return [f"{text}."]
 
 

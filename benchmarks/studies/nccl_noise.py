@@ -78,16 +78,17 @@ def describe(pairs: list[TablePair]) -> str:
     }
     sound = {name: factors[factors <= FAULTY] for name, factors in factors_by_class.items()}
     cells = [
-        f"{name} {_percent(factors)} ({len(factors)} pairs; quartiles {_percent(factors, 0.25)[:-2]} and "
+        f"{name} {_percent(factors)} ({len(factors)} pairs, {_percent(factors, 0.25)[:-2]} to "
         f"{_percent(factors, 0.75)})"
         for name, factors in factors_by_class.items()
     ]
     alike = [f"{name} {_percent(factors)} ({len(factors)} pairs)" for name, factors in sound.items()]
     halves = [f"{name} {_percent(np.sqrt(factors))}" for name, factors in factors_by_class.items()]
     return (
-        f"Median difference between two tables of the same machine: {', '.join(cells)}. Without pairs in which one "
-        f"table is more than {FAULTY:g} times as slow as the other: {', '.join(alike)}. Any single prediction for both "
-        f"tables of a pair has a mean error of at least half their difference: {', '.join(halves)}."
+        f"Median difference between two tables of the same machine, with its quartiles: {', '.join(cells)}. In some "
+        f"pairs, one table is more than {FAULTY:g} times as slow as the other. Without them, the medians are: "
+        f"{', '.join(alike)}. Any single prediction for both tables of a pair has a mean error of at least half their "
+        f"difference. The median of this bound is: {', '.join(halves)}."
     )
 
 
