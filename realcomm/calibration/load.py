@@ -48,7 +48,7 @@ class LoadWatch:
         return MachineLoad(others, (self._end.steal - self._begin.steal) / total, self._names(total))
 
     def _names(self, total: float) -> list[str]:
-        """Return the names of the up to three busiest processes that took over 1 % of all cores' time."""
+        """Return the names of at most three processes: the busiest ones with over 1 % of all cores' time."""
         assert self._begin is not None and self._end is not None
         before = self._begin.by_process
         used = [

@@ -251,7 +251,7 @@ def _exchange(size: int) -> float:
 
 
 def _tiny(rank: int, world_size: int) -> tuple[list[tuple[int, int, float]], float]:
-    """Return the smallest messages' times as (bytes, hops, seconds), and the time of one exchange step in seconds."""
+    """Return (bytes, hops, seconds) of relays with the smallest messages, and the seconds of one exchange step."""
     calls = [
         *(_call(partial(chain, hops), rank, world_size, TINY, 1) for hops in TINY_HOPS),
         *(_call(partial(exchange, steps), rank, world_size, TINY, 2) for steps in TINY_EXCHANGES),

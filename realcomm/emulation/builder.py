@@ -118,8 +118,8 @@ class NetworkBuilder:
     def verify(self) -> list[float]:
         """Measure the TCP goodput of each link in each direction; return the goodputs in bytes/s.
 
-        The two directions of a link are measured separately. Raise RunFailed if a goodput deviates by more than
-        ``TOLERANCE`` in every attempt.
+        The two directions of a link are measured separately. Raise RunFailed if a goodput deviates from its expected
+        value by more than ``TOLERANCE`` in every attempt.
         """
         goodputs = dict.fromkeys(self.plan.directions, 0.0)
         wrong, seconds = list(self.plan.directions), MEASURED_S

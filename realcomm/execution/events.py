@@ -49,7 +49,7 @@ class EventRecorder:
             transfer.posted = now
 
     def add_message(self, channel: int, transfer: "Transfer[torch.Tensor]") -> None:
-        """Record a completed slice as part of its message, which ends with its last slice."""
+        """Record a completed slice. A message's event lasts from its first slice's start to its last slice's end."""
         key = channel, transfer.step, transfer.position
         before = self._messages.get(key)
         begin = transfer.posted if before is None else min(before.begin, transfer.posted)

@@ -99,10 +99,10 @@ class Executor:
         group: dist.ProcessGroup | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Allocate memory. On a GPU, also connect to all peers: all ranks of the group must call this together.
+        """Allocate memory. On a GPU, also connect to all peers, so all ranks of the group must call this together.
 
-        Raise InputError for an operator that is unknown or cannot reduce the dtype, and for a length that the algorithm
-        does not support.
+        Raise InputError if the operator is unknown or cannot reduce the dtype, or if the algorithm does not support the
+        length.
         """
         if not isinstance(call, CollectiveCall):
             raise InputError(f"call must be a collectives.call.CollectiveCall, not {call!r}")

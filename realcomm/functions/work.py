@@ -140,7 +140,7 @@ class _Queue:
         return self._last
 
     def join(self) -> None:
-        """Wait until all actions are done or have failed. The handles raise failures; this method does not."""
+        """Wait until all actions are done or have failed. Only the handles' ``wait`` raises their errors."""
         if self._last is not None:
             self._last.exception()
             self._last = None

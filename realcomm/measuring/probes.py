@@ -137,7 +137,7 @@ def time_reduction(nbytes: int, repetitions: int) -> list[float]:
 
 
 class QueuedTimes(NamedTuple):
-    """The time of one message in seconds, if messages in one direction are queued one after another."""
+    """The time per message in seconds, if many messages are sent in one direction without waiting."""
 
     posting: float  # on the host
     device: float

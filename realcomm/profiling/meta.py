@@ -242,7 +242,7 @@ def _own(module: nn.Module | None) -> list[nn.Parameter]:
 
 
 def _block_of(name: str, modules: dict[str, nn.Module]) -> str:
-    """Return a layer's block: the outermost module around it that neither is nor mostly consists of a container."""
+    """Return the outermost module around a layer, except containers and modules that mostly consist of one."""
     parts = name.split(".")
     for length in range(1, len(parts)):
         prefix = ".".join(parts[:length])

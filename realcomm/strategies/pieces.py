@@ -209,7 +209,7 @@ def own_group(rank: int, world_size: int, size: int, stride: int, backend: str |
 
 
 def _call(rank: int, timed: TimedCollective, group: dist.ProcessGroup) -> Callable[[], object]:
-    """Return a function that calls a collective on ``group`` as torch's parallelism classes do."""
+    """Return a function that runs a collective on ``group`` with the same call as torch's parallelism classes."""
     members = dist.get_process_group_ranks(group)
     count = max(1, timed.nbytes // FLOAT // timed.size) * timed.size
     full_tensor, part = (torch.zeros(each, device=own_device()) for each in (count, count // timed.size))

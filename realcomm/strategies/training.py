@@ -104,7 +104,7 @@ def _train_alone_if_it_fits(plan: StrategyPlan) -> LoneSteps | None:
 
 
 def train_alone(plan: StrategyPlan) -> LoneSteps:
-    """Train the whole model on this rank for ``plan.checked`` steps, with all samples in the same micro-batches."""
+    """Train the whole model on this rank for ``plan.checked`` steps, on all ranks' samples and micro-batches."""
     device, losses, seconds = own_device(), list[float](), list[float]()
     model = build(plan).to(device)
     kind, options = optimizer_of(plan.recipe)

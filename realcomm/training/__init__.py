@@ -1,1 +1,1 @@
-"""Train a model on real ranks, data-parallel."""
+"""Train a model with data parallelism on real ranks."""

@@ -1,8 +1,8 @@
 """Write checkpoints and resume from them.
 
 A checkpoint is one file, ``step-00000120.pt``, which is either complete or absent. ``torch.load`` reads it without
-executing code. ``about`` has the step, epoch, number of ranks and settings. ``shared`` is the state that is equal on
-all ranks, and ``ranks`` lists each rank's own state.
+executing code. The file contains a dict. ``about`` has the step, epoch, number of ranks and settings. ``shared`` is the
+state that is equal on all ranks, and ``ranks`` lists each rank's own state.
 """
 
 import io

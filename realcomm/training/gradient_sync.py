@@ -1,8 +1,8 @@
 """Average the gradients of all ranks with torch's or Ringlab's collectives, after backward or in buckets during it.
 
-Ringlab's buckets are slices of a flat buffer. Its gradients are in the order in which backward produces them, so
-nothing is copied. All ranks start the buckets in the same order, even if a later bucket is full first. One thread
-executes them.
+Ringlab's buckets are slices of a flat buffer. The buffer has the gradients in the order in which backward produces
+them, so nothing is copied. All ranks start the buckets in the same order, even if a later bucket is full first. One
+thread executes them.
 """
 
 from collections.abc import Callable, Iterator
@@ -203,7 +203,7 @@ class DuringBackward(GradientSync):
         self._is_active = True
 
     def accumulating(self) -> AbstractContextManager[object]:
-        """Return a context in which backward starts no bucket."""
+        """Return a context for micro-batches, in which backward does not start any bucket."""
         return self._waiting()
 
     def begin(self) -> None:
@@ -256,7 +256,7 @@ class DuringBackward(GradientSync):
         self._under_way.append(start_work(run, name, group, device, [bucket.piece], async_op=True))
 
     def _reorder(self) -> None:
-        """Let all ranks use the order of rank 0's gradients for their buckets from the next step on."""
+        """Adopt rank 0's order of gradients on all ranks, for the buckets of later steps."""
         numbers = {parameter: number for number, (_, parameter) in enumerate(self._named)}
         numbers_made = list(dict.fromkeys(numbers[parameter] for parameter in self._made))
         numbers_made += [number for number in self.order if number not in set(numbers_made)]

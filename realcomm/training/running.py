@@ -191,7 +191,7 @@ class RunningTraining:
         return right, tested
 
     def sums(self, *values: float) -> list[float]:
-        """Return each value summed over all ranks, with the training's all_reduce. Default: a ring."""
+        """Return each value summed over all ranks, with the training's all_reduce or, if it has none, a ring."""
         sums = torch.tensor(values, dtype=torch.float64, device=own_device())
         execute(self.training.program or find_algorithm("all_reduce/ring"), sums)
         return list(sums.tolist())
