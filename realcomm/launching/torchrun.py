@@ -158,7 +158,7 @@ def _rank_and_world_size() -> tuple[int, int]:
 def _join(backend: str, threads: int | None, timeout: float) -> None:
     """Join the group of all ranks, and leave it when this process exits.
 
-    If this process is already in a group, only set the group's timeout and, on GPUs, the current device.
+    If this process is already in a group, set the group's timeout instead and, on GPUs, the current device.
     """
     import torch
 

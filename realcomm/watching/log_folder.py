@@ -21,7 +21,7 @@ ADVICE = "use another directory for --log-dir"
 
 
 class MetricsFile:
-    """An append-only JSON Lines file of metrics. Even on a full disk, no row is written only in part.
+    """An append-only JSON Lines file of metrics. If the disk is full, no part of a row is written.
 
     A row that cannot be written stays in memory and is written together with a later row.
 
