@@ -83,7 +83,7 @@ def _mark_failure(axes: Axes, failure: ProgramFailure, until: float) -> None:
 
 
 def _draw_spans(axes: Axes, spans: Spans, behind: bool) -> None:
-    """Draw each span as a bar in its rank's row, and add a legend. Bars that are ``behind`` messages are paler."""
+    """Draw each span as a bar in its rank's row, and add a legend. ``behind`` makes all bars paler."""
     colors = phase_colors(list(dict.fromkeys(span.name for span in spans)))
     half = 0.32 if set(colors) - {"reduce"} else 0.1
     corners = [

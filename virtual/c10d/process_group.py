@@ -156,7 +156,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return work
 
     def _rules(self, tensors: Tensors) -> BackendRules:
-        """Return the argument checks of the backend: the CPU backend if the program passes CPU tensors, else CUDA's."""
+        """Return the argument checks of the backend that handles ``tensors``."""
         has_cpu = self.placement is not None and any(find_place(tensor) == ON_CPU for tensor in tensors)
         types = ("cpu",) if has_cpu and not is_posted_by_torch() else ("cuda", "cpu")
         backends = [self.backends[device_type] for device_type in types if device_type in self.backends]

@@ -29,7 +29,7 @@ class VirtualWork(dist.Work):
         return self.posted.group.world
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until the operation is done, and raise its error if it failed. The timeout, in real time, is ignored."""
+        """Wait until the operation is done, and raise its error if it failed. ``timeout`` is ignored."""
         posted = self.posted
         rank, world = posted.rank, self._world
         rank.unwaited.pop(id(self), None)

@@ -109,7 +109,7 @@ class VirtualHost:
 
 
 class _HostedRun:
-    """Follows a run from its request to its exit. ``why`` is its message if it was rejected, failed or timed out."""
+    """Follows a run from its request to its exit. ``why`` is the run's error message, or empty."""
 
     def __init__(self, control: socket.socket, folder: Path, deadline: float, show: Show) -> None:
         self._control, self._deadline, self._show = control, deadline, show

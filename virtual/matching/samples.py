@@ -57,7 +57,7 @@ def take_sample(tensor: torch.Tensor, most: int = MOST) -> Values:
 
 
 def sample_gradient(parameter: torch.Tensor, most: int = MOST) -> Values:
-    """Return at most ``most`` values of a parameter's gradient. The array is empty if the parameter has no gradient."""
+    """Return about ``most`` values of a parameter's gradient. The array is empty if the parameter has no gradient."""
     return np.zeros(0) if parameter.grad is None else take_sample(parameter.grad, most)
 
 
@@ -68,7 +68,7 @@ def are_equal(samples: Sequence[Values]) -> bool:
 
 
 def is_constant(sample: Values) -> bool:
-    """Return whether all values of a sample are equal, such as zeros or ones."""
+    """Return whether a sample is empty or all its values are equal."""
     return sample.size == 0 or bool((sample == sample[0]).all())
 
 

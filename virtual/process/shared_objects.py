@@ -42,7 +42,8 @@ def _choosing(world: VirtualWorld, made: "type[SharedObject]", real: Any) -> Any
 class SharedObject:
     """An object that all ranks share, with the methods of its ``multiprocessing`` type. Pickling passes a reference.
 
-    A wait with a timeout ends when no rank can run, so that programs can poll. After ``POLLING_S``, it is a hang.
+    So that programs can poll, a wait with a timeout returns if no rank can run. From the virtual time ``POLLING_S`` on,
+    such a wait never returns and is reported as a hang.
     """
 
     def __init__(self, world: VirtualWorld) -> None:

@@ -43,7 +43,7 @@ def say_wait(numbers: Iterable[int]) -> str:
 
 @dataclass(frozen=True)
 class FindingPlace:
-    """Ranks at the same line of the program, with their operation and the ranks that each of them waits for."""
+    """Ranks in the same situation, with their line if known, and the ranks that each waits for."""
 
     ranks: tuple[int, ...]
     what: str
@@ -80,7 +80,7 @@ class FindingPlace:
 
 
 def group_places(entries: Iterable[tuple[int, str, CallSite | None]]) -> tuple[FindingPlace, ...]:
-    """Group ranks by text and line. More than ``MOST_PLACES`` texts at one line are summarized in one place."""
+    """Group ranks by text and line. More than ``MOST_PLACES`` texts at the same line become one place."""
     together: dict[tuple[str, CallSite | None], list[int]] = {}
     for number, text, site in entries:
         together.setdefault((text, site), []).append(number)

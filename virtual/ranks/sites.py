@@ -82,9 +82,8 @@ def is_users(file: str) -> bool:
 def find_package(file: str) -> str | None:
     """Return the installed package that contains a file; None for torch, Python, Ringlab and the user's program."""
     folder = next((prefix for prefix in _INSTALLED if file.startswith(prefix)), None)
-    if folder is None or file.startswith(OF_TORCH):
-        return None
-    return file.removeprefix(folder).partition(os.sep)[0].removesuffix(".py")
+    name = file.removeprefix(folder or file).partition(os.sep)[0].removesuffix(".py")
+    return None if not name or name in OWN_PACKAGES or file.startswith(OF_TORCH) else name
 
 
 def walk_frames(frame: FrameType | None = None) -> Iterator[FrameType]:

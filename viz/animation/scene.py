@@ -188,8 +188,8 @@ class Scene:
 def odd_links(trace: Trace) -> dict[Edge, float]:
     """Return the links with unusual bandwidths (bytes/s), or {} if there are more than six.
 
-    A bandwidth is unusual if it differs from the most common one. A link is listed once if both directions are equal.
-    If some links are unlimited, all finite bandwidths are unusual.
+    A bandwidth is unusual if it differs from the most common one. If both directions of a link have the same unusual
+    bandwidth, only one is listed. If some links are unlimited, all finite bandwidths in both directions are unusual.
     """
     finite = {(link.src, link.dst): link.bandwidth for link in trace.links if np.isfinite(link.bandwidth)}
     odd = finite

@@ -134,7 +134,9 @@ def bend_line(line: Line, by: Point) -> Line:
 
 
 def line_between(positions: dict[str, Point], a: str, b: str, radii: dict[str, float]) -> Line:
-    """Return the line between the edges of two symbols, shifted to the right so that both directions are visible."""
+    """Return the line from the rim of symbol ``a`` to that of ``b``, moved to its right to leave room for the opposite
+    line.
+    """
     start, end = np.array(positions[a]), np.array(positions[b])
     length = float(np.hypot(*(end - start))) or 1.0
     along = (end - start) / length

@@ -122,7 +122,9 @@ def part_kind(node: str) -> str | None:
 
 
 def _with_kinds(graph: Graph, nodes: Iterable[str]) -> Graph:
-    """Return the subgraph of ``nodes`` with their kinds. A switch's tier is its distance to the nearest NIC."""
+    """Return the subgraph of ``nodes`` with the attribute ``kind``. Switches get ``tier``, their hops to the nearest
+    NIC.
+    """
     shown: Graph = nx.DiGraph(graph.subgraph(nodes).edges)
     shown.add_nodes_from(nodes)
     nics = {node for node in shown if part_kind(node) == "nic"}

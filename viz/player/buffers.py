@@ -127,7 +127,7 @@ def _cells(run: SymbolicRun, rank: int, operation: Operation) -> list[Cell]:
 def _leave(
     run: SymbolicRun, rank: int, operation: Operation, after: LandedMessage | None, start: Sequence[list[int]]
 ) -> None:
-    """Add a local operation's result to the effects of the last message, or to ``start`` if there was none."""
+    """Record the chunks that a local operation wrote in ``after``, or in ``start`` if ``after`` is None."""
     cells = _cells(run, rank, operation)
     if after is not None:
         after.after += cells

@@ -1,6 +1,6 @@
 """Export one run for the player: all its messages, or a summary over time if the run is large.
 
-The summary contains maxima over ranks next to means, because a single rank may have a degraded link. Each column of
+The summary contains the mean and the maximum over ranks, because a single rank may have a degraded link. Each column of
 numbers is base64 text: its little-endian bytes, grouped by significance and compressed with zlib.
 """
 
@@ -190,8 +190,9 @@ def _share(values: Floats) -> dict[str, Any]:
 def _coverage(owner: Ints, messages: Messages, elapsed: float, count: int) -> Floats:
     """Return the mean number of messages in flight for each owner and time bin; shape [count, bins].
 
-    A message's time in flight until t is a ramp in t that starts at its ``begin`` and stops at its ``end``. A ramp that
-    starts at bin i + f (0 <= f < 1) has the second differences 1 - f at edge i + 1 and f at edge i + 2.
+    The integral of this number over time is a sum of ramps: one rises from the ``begin`` of each message, one falls
+    from its ``end``. A ramp that starts at bin i + f (0 <= f < 1) has the second differences 1 - f at edge i + 1 and f
+    at edge i + 2.
     """
     bends = np.zeros((count, BINS + 3))
     for sign, times in ((1.0, messages.begin), (-1.0, messages.end)):

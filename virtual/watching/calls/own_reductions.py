@@ -166,7 +166,7 @@ class OwnReductions(Watcher):
         return self._times[(rank,)] > MOST_SUMS
 
     def _look(self, rank: Rank, tensor: torch.Tensor) -> tuple[OwnSum | None, Parts | None]:
-        """Return the known sum that a tensor holds, and the tensor's contributions. Each is None if unknown."""
+        """Return the known sum that a tensor holds, and the contributions to the tensor. Each is None if unknown."""
         sample = take_sample(tensor)
         values, sums = sample.tobytes(), self._sums.get(rank)
         if sums is not None:
