@@ -377,7 +377,7 @@ def read_calibration(path: Path | str) -> Calibration:
 
 
 def check_calibration(calibration: object) -> Calibration | None:
-    """Return ``calibration``. Raise InputError unless it is a Calibration, or None for the cached one."""
+    """Return ``calibration``. Raise InputError if it is neither a Calibration nor None."""
     if calibration is not None and not isinstance(calibration, Calibration):
         raise InputError(f"calibration must be a Calibration, for example from read_calibration, not {calibration!r}")
     return calibration

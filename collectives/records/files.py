@@ -37,7 +37,7 @@ def write_record(path: Path | str, record: VersionedRecord, indent: int | None =
 
 
 def write_content(path: Path | str, content: dict[str, Any], indent: int | None = None, durable: bool = False) -> None:
-    """Write JSON content to ``path`` in the same way as ``write_record``. It must contain its schema version."""
+    """Write ``content`` to ``path`` in the same way as ``write_record``. It must include the schema version."""
     path = check_path("path", path)
     try:
         text = json.dumps(content, indent=indent, allow_nan=False)

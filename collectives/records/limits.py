@@ -52,7 +52,7 @@ class Cable:
 
 @dataclass(frozen=True)
 class RunLimits:
-    """The bottleneck of a run as text, and all cables in use. The cables that the text is about come first."""
+    """The bottleneck of a run as text, and all full-duplex links in use. Those that the text names come first."""
 
     kind: Literal["stuck", "computing", "slow", "full", "latency", "none", "unknown"]
     heading: str

@@ -25,7 +25,10 @@ class LinkRoutes:
         return list(self.link[self.first[route] : self.first[route + 1]].tolist())
 
     def crossings(self, route: Ints) -> tuple[Ints, Ints]:
-        """Return the message and the link of each crossing, sorted by message. ``route`` has one entry per message."""
+        """Return two arrays with one entry for each link that each message crosses: the message and the link.
+
+        ``route`` contains the route of each message. The arrays are sorted by message.
+        """
         hops = np.diff(self.first)[route]
         message = np.repeat(np.arange(len(route)), hops)
         before_it = self.first[:-1][route] - (np.cumsum(hops) - hops)

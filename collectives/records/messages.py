@@ -24,8 +24,8 @@ from collectives.records.columns import (
 class Message(NamedTuple):
     """A message between two ranks. It begins when both its send and its receive are posted.
 
-    ``end`` is the time at which the last byte arrives. Times are in seconds. By default, both ranks send and receive in
-    the same step of their programs and use the same chunks.
+    ``end`` is the time at which the last byte arrives. Times are in seconds. By default, the send and the receive have
+    the same step number and the same chunks.
 
     >>> Message(src=0, dst=1, step=0, chunk=0, nbytes=64, begin=0.0, end=1e-3).route
     ()
@@ -90,7 +90,7 @@ class MessageRoutes:
     def links(self, numbers: Mapping[tuple[str, str], int]) -> tuple[Ints, Ints]:
         """Return two arrays, ``first`` and ``link``: route r crosses the links ``link[first[r]:first[r + 1]]``.
 
-        ``numbers`` contains the number of each link by its source and destination. A link without a number becomes -1.
+        ``numbers`` maps (source, destination) to the number of a link. Other links get the number -1.
         """
         hops = np.maximum(np.diff(self.first) - 1, 0)
         node, width = self.node.astype(np.int64), len(self.names)

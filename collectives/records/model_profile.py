@@ -312,7 +312,9 @@ def is_transformer(text: str) -> bool:
 
 
 def with_sequence(text: str, tokens: int) -> str:
-    """Return a transformer's text for samples of ``tokens`` tokens. Raise InputError if it has fewer learned positions.
+    """Return ``text``, which describes a transformer, changed to samples of ``tokens`` tokens.
+
+    Raise InputError if the transformer has learned positions for fewer tokens.
 
     >>> with_sequence("llama3-8b", 2048), with_sequence("gpt2", 1024)
     ('llama3-8b:context=2048', 'gpt2')

@@ -54,9 +54,10 @@ def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
 def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
     """Return the messages and computing phases that determine when the run ends, in order of time.
 
-    The search goes backwards from the one that ends last. It continues with the one that ended when the current one
-    began, on the rank that made the current one wait, and stops if there is none. With ``over_gaps``, it then continues
-    with the last earlier one on that rank. Measured runs need this, because their ranks also wait for CPU cores.
+    The search starts with the message or phase that ends last and goes backwards. On the rank that delayed it, the
+    search continues with the message or phase that ended when it began, and stops if there is none. With ``over_gaps``,
+    it then continues with the last earlier message or phase of that rank. Measured runs need this, because their ranks
+    also wait for CPU cores.
     """
     legs = _Legs(trace)
     number, path = legs.last(), list[Leg]()

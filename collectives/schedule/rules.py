@@ -22,7 +22,7 @@ def receives(kind: npt.NDArray[Any]) -> Bools:
 
 
 def pair_keys(columns: OperationColumns, world_size: int, channels: int) -> Keys:
-    """Return an integer for each operation that increases with its sender, then its receiver, then its channel."""
+    """Return an integer for each operation, by which operations sort by sender, then receiver, then channel."""
     rank, peer, is_send = columns.rank.astype(np.int64), columns.peer, columns.kind == Kind.SEND
     src, dst = np.where(is_send, rank, peer), np.where(is_send, peer, rank)
     return np.asarray((src * world_size + dst) * channels + columns.channel)

@@ -41,7 +41,7 @@ class ProgramCall:
         return f" ({line})" if line else ""
 
     def run(self, rank: Any) -> tuple[Iterator[Step], ...]:
-        """Return one iterator over steps per channel of ``rank``, which can be a number or a symbolic rank.
+        """Return one iterator over steps per channel. ``rank`` is a number, or a symbolic rank that represents many.
 
         Raise InputError if the function returns no generators. An iterator raises InputError after too many steps.
         """
@@ -49,7 +49,7 @@ class ProgramCall:
         return tuple(_limit_steps(steps) for steps in channels)
 
     def run_alone(self, rank: int) -> tuple[Iterator[Step], ...]:
-        """Return one iterator over steps per channel of ``rank``. A worker process records only this rank."""
+        """Return one iterator over steps per channel of ``rank``. For a user's file, the worker runs only this rank."""
         return self.run(VectorRank(np.array([rank])) if self.algorithm.source else rank)
 
 
@@ -153,7 +153,7 @@ def runs_of_steps(step: Ints) -> list[tuple[slice, int]]:
 
 
 def order_by_step(matrix: npt.NDArray[Any], runs: Sequence[tuple[slice, int]]) -> npt.NDArray[Any]:
-    """Return a two-dimensional array of operations and ranks as one array, ordered by step, rank and operation.
+    """Flatten a two-dimensional array of operations and ranks, ordered by step, rank and operation.
 
     ``runs`` is the result of ``runs_of_steps``.
     """
@@ -264,7 +264,7 @@ class Schedule(ProgramCall):
         return f", channel {self.channel[index]}" if self.channels > 1 else ""
 
     def refuse(self, index: int, problem: str, lands: bool = False) -> ProgramError:
-        """Return an error about an operation, with its location. ``lands`` means that the wrong operation completes."""
+        """Return an error about an operation, with its location. ``lands`` is True if the operation completes."""
         rank, step = int(self.rank[index]), int(self.step[index])
         return ProgramError(
             f"{self.location(index)}: {self.operation(index)}{problem}", self.world_size, rank, step, lands

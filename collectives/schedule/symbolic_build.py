@@ -117,7 +117,7 @@ def _plain(number: Any) -> int:
 
 
 def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable | None:
-    """Return the table from one run per branch. Return None if a run fails or the program could be invalid.
+    """Return a StepTable from one run per branch, or None if a run fails or the program could be invalid.
 
     If the ranks take too many branches, the program runs once per rank.
     """
