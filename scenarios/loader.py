@@ -52,7 +52,7 @@ class CollectiveComparison:
         return tuple(algorithm for algorithm in self.algorithms if algorithm.has_program)
 
     def call(self, algorithm: Algorithm, nbytes: int, world_size: int) -> CollectiveCall:
-        """Return a call of one algorithm with a buffer of ``nbytes`` bytes, which can differ from ``sizes``."""
+        """Return a call of one algorithm with ``nbytes`` bytes per rank. ``nbytes`` need not be one of ``sizes``."""
         call = replace(make_call(algorithm, world_size, nbytes, dtype=self.dtype), op=self.op, root=self.root)
         call.check(world_size)
         return call
@@ -340,7 +340,7 @@ class Builder:
     def find_sync(self, sync: Sync, clusters: Sequence[Cluster], key: str) -> Algorithm:
         """Return the all_reduce algorithm of a gradient synchronization. Raise InputError if replicas would diverge.
 
-        This is checked for at most ``MOST_PROVED`` ranks.
+        Clusters with more than ``MOST_PROVED`` ranks are checked at that number.
         """
         algorithm = self.find_algorithm(sync, "all_reduce", clusters, key)
         for cluster in clusters:

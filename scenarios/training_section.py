@@ -194,7 +194,7 @@ class TrainingSection(Section):
 
     @property
     def mesh(self) -> Parallelism:
-        """The parallelism strategy and mesh, including options from other keys. Raise InputError for invalid keys."""
+        """The ``Parallelism`` of this table, with options that other keys set. Raise InputError for invalid keys."""
         keys = dict(self.parallelism)
         if self.gradient_sync:
             sync = self.gradient_sync[0]
