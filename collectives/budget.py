@@ -78,12 +78,12 @@ def check_read(where: object, number: int, most: int, unit: str) -> None:
 
 
 def more_memory(times: float) -> str:
-    """Return the advice to allow ``times`` as much memory."""
+    """Return the advice to allow ``times`` times as much memory."""
     memory = format_size(-(-allowed(USUAL_MEMORY) * times // (1 << 30)) * (1 << 30))
     return f'allow more memory ({MEMORY_KEY}="{memory}")'
 
 
 def ways_out(times: float, way: str = "") -> str:
-    """Return remedies for work that needs ``times`` the allowed memory. If ``way`` is set, it comes first."""
+    """Return remedies for work that needs ``times`` times the allowed memory. If ``way`` is set, it comes first."""
     usual = f"ask for fewer ranks (--set cluster.hosts=N), or {more_memory(times)}"
     return f"{way}, or {usual.removeprefix('ask for ') if way.startswith('ask for ') else usual}" if way else usual

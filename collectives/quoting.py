@@ -40,9 +40,9 @@ def quote(value: object) -> str:
 
 
 def describe_accepted(problem: str, message: str) -> str:
-    """Return the text that follows the value in the message for a validation error of pydantic.
+    """Return text such as `` must be an integer``, which follows an invalid value in an error message.
 
-    ``problem`` is the type of the error, and ``message`` is pydantic's own message.
+    ``problem`` and ``message`` are the type and the message of pydantic's validation error.
 
     >>> "4.5" + describe_accepted("int_type", "Input should be a valid integer")
     '4.5 must be an integer'

@@ -128,10 +128,11 @@ def torus_chunks(world_size: int, columns: int | None, rows: int | None) -> int:
 
 
 def by_lines(lines: Sequence[Line], direction: int, first: int) -> Program:
-    """Run a torus all_reduce along each of ``lines`` in turn, on as many chunks as the torus has ranks.
+    """Run a torus all_reduce along ``lines``, one dimension of the torus after the other.
 
-    Each of ``lines`` has this rank's position and the ranks along one dimension. ``first`` is the first chunk.
-    ``direction`` is 1 if partial sums move to the next rank of a line, and -1 if they move to the previous rank.
+    A line is this rank's position along a dimension, and the ranks along it. The all_reduce uses one chunk for each
+    rank of the torus, starting with chunk ``first``. ``direction`` is 1 if partial sums move to the next rank of a
+    line, and -1 if they move to the previous rank.
     """
     if not lines:
         return

@@ -7,7 +7,7 @@ If each rank sends to one rank and receives from one rank at a time, no two mess
 between the closed forms of the two rounded buffers. The docstrings of the functions below justify the bounds for other
 algorithms.
 
-The network is that of ``closed_forms``. If both bounds are equal, they are the exact time.
+``closed_forms`` describes the network. If both bounds are equal, they are the exact time.
 """
 
 from collections.abc import Callable

@@ -89,7 +89,7 @@ class MessageKind:
     is_first: bool
 
     def message_class(self, call: CollectiveCall, world_size: int) -> MessageClass:
-        """Return the class of this message in a call. All chunks count as equally large, with the size rounded up."""
+        """Return the class of this message in a call. All of its chunks count with the size of the largest chunk."""
         chunks = call.algorithm.chunks(world_size)
         nbytes = self.count * -(-call.elements // chunks) * call.itemsize
         return MessageClass(self.pattern, self.width, self.reduces, nbytes, self.is_first)

@@ -118,10 +118,9 @@ class SliceMemory(NamedTuple, Generic[E]):
 def bind_steps(
     program: tuple[Step, ...], memory: SliceMemory[E], areas: int = 1, first_area: int = 0
 ) -> list[BoundStep[E]]:
-    """Return the steps of a program with their memory, without steps that move no data.
+    """Return the steps with the memory of each operation. Steps that move no data are omitted.
 
-    Staging is divided into ``areas`` of equal size. Consecutive steps use consecutive areas, starting with
-    ``first_area``.
+    The staging memory is divided into ``areas``. Consecutive steps use them in turn, starting with ``first_area``.
     """
     size = memory.staging.numel() // areas
     steps: list[BoundStep[E]] = []

@@ -53,9 +53,10 @@ class RecordedSteps:
     failures: dict[int, RecordedFailure]  # by rank
 
     def channels(self, rank: int) -> tuple[Iterator[Step], ...]:
-        """Return one iterator over steps per channel of a rank. An iterator raises the program's error at its step.
+        """Return one iterator over steps per channel of a rank.
 
-        If the program failed before its first step, raise the error immediately.
+        If the program failed, an iterator raises the error when it reaches the failed step. If the program failed
+        before its first step, this call raises the error.
         """
         if rank >= len(self.counts):
             raise_failure(next(iter(self.failures.values())).answer)
@@ -124,7 +125,7 @@ class RecordedProgram:
         self.counts: dict[Any, Any] = {}
 
     def __call__(self, rank: Any, world_size: int, root: Any = 0, **parameters: Any) -> tuple[Iterator[Step], ...]:
-        """Return one iterator over steps per channel of ``rank``, which can be a number or a symbolic rank.
+        """Return one iterator over steps per channel. ``rank`` is a number, or a symbolic rank that represents many.
 
         If the rank is symbolic, the root can be symbolic too. Raise InputError if the program fails. Raise Diverges if
         a symbolic rank represents ranks that take different branches.

@@ -39,7 +39,7 @@ def describe_failure(error: BaseException, file: str, subject: str, line: int | 
 
 
 def is_about_memory(error: BaseException) -> bool:
-    """Return whether an exception means that memory ran out. In this case, torch raises RuntimeError."""
+    """Return whether an exception means that memory ran out. torch raises RuntimeError instead of MemoryError."""
     cause = error.__cause__ or error
     return isinstance(cause, MemoryError) or "allocate memory" in first_line(cause)
 

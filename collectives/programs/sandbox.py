@@ -189,7 +189,8 @@ class WorkerProcess:
         """Wait for the worker's reply. Return "" if it arrives, otherwise one word for the problem, such as "memory".
 
         ``memory`` limits the additional bytes of the worker and the processes that it started. ``seconds`` limits their
-        CPU time and sleep, without the time in which they wait for a core. If ``subject`` is slow, a warning is logged.
+        CPU time and sleep, without the time in which they wait for a core. A warning about a slow program names
+        ``subject``.
         """
         begun = noted = time.monotonic()
         before, spent = measure([self.process]), 0.0

@@ -45,7 +45,7 @@ Answer = tuple[dict[str, Any], bytes]
 
 
 class Here:
-    """Global state of this process."""
+    """Global state: whether this process is a worker."""
 
     is_worker = False  # whether it executes a user's file; such a process also executes the files that this file names
 
