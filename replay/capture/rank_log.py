@@ -26,7 +26,7 @@ UNWAITED = "calls that the program never waits for do not delay it"
 
 
 class NotedCall(NamedTuple):
-    """A communication call of one rank. ``what`` is the collective, "send" or "recv"; ``peer`` is a global rank."""
+    """A communication call of one rank. ``what`` is the collective, "send" or "recv". ``peer`` is a global rank."""
 
     what: str
     group: int

@@ -196,7 +196,7 @@ class CallRecorder:
             self._last = self.clock.now()
 
     def _find_gpu(self, tensors: Any) -> torch.device | None:
-        """Return the GPU of ``tensors``; None if there is none, or if times are already measured on a GPU."""
+        """Return the GPU of ``tensors``, or None if there is none or times are already measured on a GPU."""
         device = next((tensor.device for tensor in flatten(tensors) if tensor.is_cuda), None)
         if device is None or isinstance(self.clock, StreamTimer):
             return None

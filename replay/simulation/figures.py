@@ -44,7 +44,7 @@ class MarkFigures(NamedTuple):
 
 
 def segment_seconds(run: ReplayedRun) -> Floats:
-    """Return how long each segment takes, without the computing before it, in seconds; nan if it does not end."""
+    """Return the seconds of each segment after its computing, or nan if the segment does not end."""
     segments, stage = run.segments, run.layout.segment_stage
     begin = stage - (run.recording.entries.seconds[segments.first] > 0)
     last = run.layout.last_stage[segments.stream] - 1
@@ -63,7 +63,7 @@ def _names(recording: Recording, calls: np.ndarray) -> list[str]:
 
 
 def waiting_lines(run: ReplayedRun) -> list[WaitingLine]:
-    """Return the lines at which ranks wait, longest wait first. A wait for several calls counts for the last call."""
+    """Return the lines at which ranks wait, longest wait first. A wait for several calls is attributed to the last."""
     segments, recording = run.segments, run.recording
     last = np.unique(segments.wait_segment[::-1], return_index=True)[1]
     at = len(segments.wait_segment) - 1 - last

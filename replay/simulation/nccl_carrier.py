@@ -50,7 +50,7 @@ class NcclCarrier(NetworkCarrier):
         return self._seconds(shape.verb, nbytes, ranks)
 
     def _seconds(self, collective: str, nbytes: int, ranks: tuple[int, ...]) -> float:
-        """Return NCCL's predicted time for a collective in seconds; 0 for a single rank or an empty buffer."""
+        """Return NCCL's predicted time for a collective in seconds. It is 0 for a single rank or an empty buffer."""
         if len(set(ranks)) == 1 or nbytes < 1:
             return 0.0
         local = Counter(rank // self.cluster.system.gpus for rank in ranks)

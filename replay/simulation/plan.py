@@ -79,7 +79,7 @@ def _of_collectives(call_class: CallClass, bases: Ints, calls: ReplayedCalls, cr
 def _of_programs(
     recording: Recording, segments: Segments, calls: ReplayedCalls, layout: ReplayLayout, carrier: NetworkCarrier
 ) -> ReplayedMessages:
-    """Return the messages of recorded sends and receives, without those of collectives."""
+    """Return the messages of recorded sends and receives. Messages of collectives are not included."""
     send, recv, made = calls.send, calls.recv, recording.calls
     halves = np.where(send >= 0, send, recv)
     sends = send >= 0
@@ -226,7 +226,7 @@ def _assemble(stages: Stages, source: Ints, sink: Ints, route: Ints, nbytes: Flo
 
 
 def _extra(messages: ReplayedMessages, signals: int, faults: Faults) -> Floats:
-    """Return the seconds that each message takes in addition to its route; an empty array if all are 0."""
+    """Return the seconds that each message takes in addition to its route. The array is empty if all are 0."""
     extra = messages.seconds
     if faults.messages is not None:
         names = (messages.collective, messages.src, messages.dst, messages.channel, messages.step, messages.chunk)

@@ -49,7 +49,7 @@ class ReplayedRun:
 
     @cached_property
     def finished_streams(self) -> Floats:
-        """The end time of each stream in seconds; infinity if it never ends."""
+        """The end time of each stream in seconds, or infinity if the stream never ends."""
         return np.array(self.world.agents["finished"][: len(self.recording.streams)], np.float64)
 
     @cached_property
@@ -65,7 +65,7 @@ class ReplayedRun:
 
     @cached_property
     def elapsed(self) -> float:
-        """Seconds until all ranks have finished and all messages have arrived; in a hang, until the last event."""
+        """Seconds until all ranks have finished and all messages have arrived. In a hang, until the last event."""
         ends = [self.message_end, self.finished_streams]
         if not self.is_complete:
             ends += [self.started, self.work_end]
@@ -73,22 +73,22 @@ class ReplayedRun:
 
     @property
     def started(self) -> Floats:
-        """The start time of each stage in seconds; nan if it never starts."""
+        """The start time of each stage in seconds, or nan if the stage never starts."""
         return np.asarray(self.world.started, np.float64)
 
     @property
     def message_begin(self) -> Floats:
-        """The time in seconds at which each message's send and receive are both posted; nan if this never happens."""
+        """The time when each message's send and receive are both posted, in seconds, or nan if this never happens."""
         return np.asarray(self.world.begin[self.planned.signals :], np.float64)
 
     @property
     def message_end(self) -> Floats:
-        """The arrival time of each message in seconds; nan if it never arrives."""
+        """The arrival time of each message in seconds, or nan if the message never arrives."""
         return np.asarray(self.world.end[self.planned.signals :], np.float64)
 
     @cached_property
     def stage_end(self) -> Floats:
-        """The end time of each stage in seconds; nan or infinity if it never ends."""
+        """The end time of each stage in seconds, or nan or infinity if the stage never ends."""
         following = self.planned.plan.stages["following"][:-1]
         agents = self.world.agents["finished"][self.planned.plan.stages["agent"][:-1]]
         return np.asarray(np.where(following >= 0, self.started[following], agents), np.float64)
@@ -158,7 +158,7 @@ class Replayer:
         )
 
     def _lines(self, carrier: NetworkCarrier) -> Ints:
-        """Return the number of the communicator in which each call runs in order; 0 if it may overlap other calls."""
+        """Return the number of the communicator that orders each call, or 0 if the call may overlap others."""
         line = np.append(
             self.recording.calls.line, np.zeros(len(self.calls.rank) - len(self.recording.calls), np.int64)
         )
