@@ -66,9 +66,7 @@ def find_lesson(number: int) -> Lesson:
 
 
 def fill(skeleton: str, functions: str) -> str:
-    """Return the skeleton with each definition replaced by the one of the same name in ``functions``.
-
-    Definitions that only ``functions`` has are inserted before the first one of the skeleton.
+    """Return the skeleton with its definitions replaced by those of the same name in ``functions``.
 
     >>> print(fill("def f():\\n    raise NotImplementedError\\n\\nf()", "def f():\\n    return g()\\n\\ndef g(): ..."))
     def g(): ...

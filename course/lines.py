@@ -26,7 +26,7 @@ class LineNotes(TorchDispatchMode):
     """
 
     def __init__(self, file: str, functions: Collection[str], others: Collection[str]) -> None:
-        """``functions`` are the names of the exercise's functions and classes, ``others`` those of other exercises."""
+        """``functions`` are the names of the exercise's functions and classes. ``others`` belong to other exercises."""
         super().__init__()
         self.file, self.functions, self.others = file, functions, others
         self.written: list[tuple[int, int, int]] = []  # first address, end address, line
@@ -75,7 +75,6 @@ class LineNotes(TorchDispatchMode):
         return name in self.functions or name.rpartition(".")[0] in self.functions
 
     def note(self, tensor: Any, line: int) -> None:
-        """Record that a line has written a tensor."""
         if isinstance(tensor, torch.Tensor) and is_plain(tensor) and tensor.numel():
             begin = tensor.data_ptr()
             last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

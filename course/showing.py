@@ -95,7 +95,6 @@ def call_function(path: Path, shown: Shown, folder: Path) -> None:
 
 
 def run_stages(path: Path, shown: Shown, folder: Path) -> None:
-    """Run the file's ``main``, and write a StageSpan for each forward and backward of its stages."""
     assert shown.record is not None
     lesson, spans = load(path, ModuleType("lesson")), list[Any]()
     shown.record(lesson, spans)

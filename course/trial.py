@@ -66,7 +66,7 @@ def load(path: Path, lesson: ModuleType) -> ModuleType:
 
 
 def numbers_in(predictions: Any) -> dict[str, float]:
-    """Return the learner's predictions that are numbers, as floats by name.
+    """Return the learner's predictions as floats. Predictions that are not numbers are omitted.
 
     >>> numbers_in({"seconds": 2, "bytes": None})
     {'seconds': 2.0}

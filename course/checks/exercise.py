@@ -162,7 +162,7 @@ def expect_close(
 
 
 def read_number(got: Any) -> float | None:
-    """Return a number, NumPy scalar or one-element tensor as a float; None for anything else.
+    """Return a number, NumPy scalar or one-element tensor as a float. Return None for any other value.
 
     >>> read_number(3), read_number("3"), read_number(None), read_number(True)
     (3.0, None, None, None)
@@ -206,7 +206,7 @@ def value_at(rank: int, place: int) -> float:
 
 
 def counts_in(value: float) -> dict[int, int]:
-    """Return how often a sum contains each rank's test value. Return {} if ``value`` is not such a sum.
+    """Return how often a sum contains each rank's test value. Return {} if ``value`` is no sum of test values.
 
     >>> counts_in(value_at(0, 3) + 2 * value_at(2, 3)), counts_in(7.5)
     ({0: 1, 2: 2}, {})

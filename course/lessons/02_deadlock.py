@@ -47,7 +47,7 @@ def shift(mine: torch.Tensor, received: torch.Tensor) -> None:
 
 
 def find_cycle(waits_for: dict[int, int]) -> list[int]:
-    """Return the ranks of a cycle in which each waits for the next, starting with the smallest; [] without a cycle.
+    """Return ranks that wait for each other in a cycle, starting with the smallest, or [] if there is no cycle.
 
     ``waits_for[rank]`` is the one rank that ``rank`` waits for. A rank that does not wait has no entry.
     """

@@ -31,7 +31,7 @@ def broadcast(tensor: torch.Tensor, src: int) -> None:
 
 
 def reduce(tensor: torch.Tensor, dst: int) -> None:
-    """Add up the tensors of all ranks on rank ``dst``; do not change the tensors of other ranks."""
+    """Add up the tensors of all ranks on rank ``dst``. Do not change the tensors of other ranks."""
     raise NotImplementedError
 
 

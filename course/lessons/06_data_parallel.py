@@ -27,7 +27,7 @@ from torch import nn
 
 
 def average_gradients(model: nn.Module) -> None:
-    """Replace each parameter's gradient with its mean over all ranks; a gradient that is None stays None."""
+    """Replace each parameter's gradient with its mean over all ranks. A gradient that is None stays None."""
     raise NotImplementedError
 
 
@@ -57,7 +57,7 @@ class OverlappedGradients:
 
 # %%
 class Slow(torch.autograd.Function):
-    """The identity in forward; backward sleeps for 10 ms."""
+    """The identity function with a backward that sleeps for 10 ms."""
 
     @staticmethod
     def forward(ctx, outputs):
