@@ -51,7 +51,7 @@ def emulated(cluster: Cluster, progress: Progress) -> Iterator[EmulatedNetwork]:
 
 
 def as_built(scenario: AnyScenario, network: EmulatedNetwork) -> AnyScenario:
-    """Return the scenario without latencies if this machine's kernel cannot delay packets, otherwise unchanged."""
+    """Return the scenario. Its latencies are 0 if this machine's kernel cannot delay packets."""
     if network.delays or not network.plan.is_delayed:
         return scenario
     return replace(scenario, cluster=without_latencies(scenario.cluster))

@@ -49,7 +49,7 @@ class Session:
 
     @property
     def file(self) -> Path | None:
-        """The calibration file; None if the session has no calibration or a Calibration object."""
+        """The calibration file, or None if the session has no calibration or a Calibration object."""
         return None if self.calibration is None or isinstance(self.calibration, Calibration) else Path(self.calibration)
 
     def with_calibration(self, calibration: Calibration | None) -> "Session":
@@ -229,7 +229,7 @@ def gpu_names() -> list[str]:
 
 
 def needed_ranks(scenario: LoadedScenario) -> int | None:
-    """Return the number of ranks for which a scenario requires a calibration; None if it requires none."""
+    """Return the number of ranks for which a scenario requires a calibration, or None if it requires none."""
     clusters = [scenario.cluster, *(what_if.cluster for what_if in scenario.what_ifs)]
     if all(cluster.transport is not None for cluster in clusters) and not _trainings_to_time(scenario):
         return None

@@ -200,7 +200,7 @@ class Picture(Answer):
         return f"{super()._repr_html_()}\n{shown}" if self.problem or not shown else shown
 
     def _repr_png_(self) -> bytes | None:
-        """Return the bytes of a .png file, for notebooks that do not show HTML; None for any other file type."""
+        """Return the bytes of a .png file, for notebooks that do not show HTML. Return None for other file types."""
         path = Path(self.file)
         return path.read_bytes() if path.suffix.lower() == ".png" else None
 
@@ -252,7 +252,8 @@ def draw_scenario(
 ) -> Picture:
     """Simulate an algorithm of a scenario and draw its messages, up to the first error if it is incorrect.
 
-    The default is the last algorithm; in a player, the last nine. Raises InputError for an unknown algorithm or suffix.
+    By default, the last algorithm is drawn, or the last nine in a player. Raises InputError for an unknown algorithm or
+    suffix.
     """
     run = _one_run(scenario, algorithm, size, session)
     if viz.check_file(path, "a picture of messages").suffix.lower() == ".html":

@@ -180,7 +180,7 @@ class Job:
 
     @property
     def gpus_per_node(self) -> int:
-        """The GPUs of a node: one per rank with nccl, otherwise 0."""
+        """The number of GPUs of a node: one per rank with nccl, and 0 with gloo."""
         return self.ranks_per_node if self.options.backend == "nccl" else 0
 
     def torchrun_options(self) -> list[str]:

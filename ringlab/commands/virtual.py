@@ -128,7 +128,7 @@ class VirtualAnswer(Answer):
 
     @property
     def trace(self) -> Trace | None:
-        """The trace of the run; None if nothing was recorded, or if there are too many messages to draw."""
+        """The trace of the run, or None if nothing was recorded or there are too many messages to draw."""
         if self.replayed is None or len(self.replayed.message_end) > allowed(Gigabyte.RECORDED):
             return self.live
         return make_trace(self.replayed)

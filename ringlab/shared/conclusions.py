@@ -37,7 +37,7 @@ def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Seq
 
 
 def headline(answer: ScenarioAnswer[Any]) -> str:
-    """Return the conclusion about the fastest training run or, without one, about the fastest collective.
+    """Return the conclusion about the fastest training run. Without training runs, use the fastest collective.
 
     Return the title if there is neither, or if this machine was busy during a comparison.
     """
@@ -54,7 +54,7 @@ def _describe_load(answer: ScenarioAnswer[Any]) -> str:
 
 
 def _number(value: Value) -> float:
-    """Return the measured time, or the predicted time if none was measured; infinity if the run never ends."""
+    """Return the measured time, or the predicted time if none was measured. Return infinity if the run never ends."""
     if isinstance(value, SideBySide):
         value = value.predicted if value.measured is None else value.measured
     return inf if value is None else value
@@ -188,7 +188,7 @@ def _shown(figures: ClusterFigures[Any]) -> list[Entry]:
 
 
 def _seconds(entry: Entry) -> float | None:
-    """Return the predicted seconds of a collective or a training step; None if it never ends."""
+    """Return the predicted seconds of a collective or a training step, or None if it never ends."""
     value: Value = entry.time_s if isinstance(entry, CollectiveFigures) else entry.step_s
     return value.predicted if isinstance(value, SideBySide) else value
 

@@ -33,12 +33,12 @@ class SideBySide(AnswerRecord):
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 80 % interval of the prediction; None if unknown."""
+        """The 80 % interval of the prediction, or None if it is unknown."""
         return interval_of(self.predicted, self.uncertainty)
 
 
 def interval_of(value: float | None, uncertainty: float | None) -> tuple[float, float] | None:
-    """Return the interval ``value`` * (1 +- ``uncertainty``); None if either is None. The lower end is at least 0."""
+    """Return the interval ``value`` * (1 +- ``uncertainty``), not below 0, or None if an argument is None."""
     if value is None or uncertainty is None:
         return None
     return value * max(0.0, 1 - uncertainty), value * (1 + uncertainty)
@@ -203,7 +203,7 @@ class PhaseSeconds(NamedTuple):
 
 
 def _exposed_s(trace: Trace, seconds: PhaseSeconds, phases: dict[str, float], training: Training) -> float | None:
-    """Return the exposed communication of a step in seconds. Return None without buckets, or if it is unknown.
+    """Return the exposed communication of a step in seconds, or None if there are no buckets or it is unknown.
 
     GPUs do not report when a bucket is full. Their exposed communication is the sync time, plus the additional time of
     backward compared with a single rank.
@@ -216,7 +216,7 @@ def _exposed_s(trace: Trace, seconds: PhaseSeconds, phases: dict[str, float], tr
 
 
 def _exposed_after_buckets(trace: Trace, seconds: PhaseSeconds) -> float | None:
-    """Return the exposed communication of a step in seconds, as the mean over the ranks; None without buckets.
+    """Return the exposed communication of a step in seconds, or None if there are no buckets.
 
     A rank's backward has finished computing when its last bucket is full. After that, backward and sync only wait.
     """

@@ -78,7 +78,7 @@ def check_gpu(where: Path | str, run: NcclTestsRun, system: System) -> None:
 
 
 def show_skipped(reasons: Sequence[str]) -> Iterator[Part]:
-    """Yield a line for each of the first skipped rows, with the reason, and a line that counts the others."""
+    """Yield the reasons why the first rows of a table were skipped, and the number of other skipped rows."""
     yield from (Line(f"skipped: {reason}", wrap=True) for reason in reasons[:MOST_NAMED])
     if len(reasons) > MOST_NAMED:
         yield f"skipped: {len(reasons) - MOST_NAMED} more rows"

@@ -92,7 +92,7 @@ def check_programs(scenario: LoadedScenario, calls: Sequence[CollectiveCall], tr
 
 
 def count_work(job: CollectiveCall | Training, model: PerformanceModel, faults: Faults) -> int:
-    """Return the number of messages to simulate, in all repetitions; 0 if a formula predicts the time.
+    """Return the number of messages to simulate in all repetitions, or 0 if a formula predicts the time.
 
     Raises TooLarge if the schedule exceeds the memory limit, and ProgramError if the program is incorrect.
     """

@@ -127,7 +127,7 @@ class BenchRow(CollectiveFigures[Number]):
 
 @dataclass(frozen=True, repr=False)
 class BenchAnswer(Answer):
-    """The result of ``ringlab bench``; after an interrupt, the rows measured so far."""
+    """The result of ``ringlab bench``. After an interrupt, it has the rows that were measured so far."""
 
     kind = "bench"
 
@@ -160,7 +160,7 @@ class Benchmark:
     measurements: tuple[TimedCall, ...]
 
     def run(self, on_row: Callable[[BenchRow], None] | None = None) -> BenchAnswer:
-        """Measure all rows, call ``on_row`` with each, and return them; if interrupted, those measured so far.
+        """Measure all rows, call ``on_row`` with each, and return them. After an interrupt, return the rows so far.
 
         Raise RunFailed if a rank fails.
         """

@@ -103,7 +103,7 @@ class ProfileAnswer(Answer):
         return content | file
 
     def _blocks(self) -> list[dict[str, Any]]:
-        """Return the work of each block per sample, and its times in the last measured batch; None without one."""
+        """Return each block's work per sample and measured times. The times are None if no batch was measured."""
         layers, blocks = [layer.block for layer in self.profile.layers], []
         for block in self.profile.blocks:
             times: dict[str, float | None] = {"forward_s": None, "backward_s": None}

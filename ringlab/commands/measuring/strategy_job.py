@@ -226,7 +226,7 @@ class KnownPieces(NamedTuple):
 
 
 def known_pieces(job: StrategyJob, pieces: "Sequence[RankTimes]") -> KnownPieces:
-    """Combine the times of all ranks: maxima for collectives and the step without communication, otherwise medians."""
+    """Combine the times of all ranks. Collectives and the step without communication have the slowest rank's time."""
     seconds = {timed: max(rank.collectives_s[place] for rank in pieces) for place, timed in enumerate(job.collectives)}
     middle = sorted(pieces, key=lambda rank: rank.computing.step)[len(pieces) // 2].computing
     optimizer = median(rank.optimizer_s for rank in pieces)

@@ -81,7 +81,7 @@ class SweepAnswer(Answer):
             yield f"Stopped after {count(len(values), 'value')}."
 
     def lines(self) -> dict[str, dict[str, float | None]]:
-        """Return the lines of the plot by name: seconds by value of the key, or None for a run that never ends.
+        """Return the lines of the plot by name, as seconds by value of the key. None means that a run never ends.
 
         Each training has a line, and so has each algorithm at each size. In a sweep of sizes, each algorithm has one
         line, and training runs have none, because the sizes do not change their times.
