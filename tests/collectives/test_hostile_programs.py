@@ -179,7 +179,7 @@ def test_hostile_file_cannot_change_the_verdict(tmp_path: Path) -> None:
     assert "hostile.py prints: {\\x1b[31m{" in done.stderr and "\x1b" not in done.stderr
 
 
-def test_user_file_imports_its_neighbors(tmp_path: Path) -> None:
+def test_algorithm_file_can_import_modules_of_its_folder(tmp_path: Path) -> None:
     (tmp_path / "beside_it.py").write_text("CHUNK = 0\n")
     body = "    from beside_it import CHUNK\n    yield send(1 - rank, CHUNK), recv_reduce(1 - rank, CHUNK)"
     assert verify(load_file(write(tmp_path, body))[0], 2).messages == 2

@@ -112,7 +112,7 @@ def test_compilation_is_reported_once():
     assert heard.notes == [simcomm.compiling.NOTE]
 
 
-def test_long_prediction_counts_messages(tmp_path):
+def test_progress_of_a_long_prediction_counts_messages(tmp_path):
     file = tmp_path / "long.toml"
     file.write_text(LONG.replace("100000", "10000"))
     heard = Heard(interrupt_at=126 + 8 * 112)

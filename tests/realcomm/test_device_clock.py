@@ -62,7 +62,7 @@ def test_calibration_times_gpu_work_without_its_launch(gpu: SimulatedGpu):
     assert times.end - times.begin == pytest.approx(4.0)
 
 
-def test_queued_calls_are_timed_on_the_gpu(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
+def test_time_of_queued_calls_is_the_gpu_time_per_call(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
     ran: list[object] = []
 
     def run(buffer: object) -> None:

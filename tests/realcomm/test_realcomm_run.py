@@ -44,7 +44,7 @@ def sent(trace: Trace) -> Counter:
         ("gather/binomial", 4, 250),
     ],
 )
-def test_measured_messages_match_the_prediction(name: str, ranks: int, elements: int):
+def test_measured_and_predicted_traces_have_equal_messages(name: str, ranks: int, elements: int):
     measured = run(name, ranks, 1001)
     predicted = simcomm.run(name, simcomm.star(ranks, "1 Gbit/s", "1 us"), 1001)
     assert sent(measured) == sent(predicted)

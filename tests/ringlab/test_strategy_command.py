@@ -85,7 +85,7 @@ def test_user_model_is_traced_in_a_subprocess(ringlab: Ringlab, scenario: Path, 
     assert processes and str(os.getpid()) not in processes
 
 
-def test_strategy_answer_is_plain_json() -> None:
+def test_strategy_answer_is_written_as_plain_json() -> None:
     answer = StrategyAnswer(
         title="a", file="a.toml", cluster="here", model="mine", strategy="FSDP", world_size=2, batch_size=4,
         step_s=side_by_side(2.0, 1.0), samples_per_s=side_by_side(2.0, 4.0),

@@ -75,13 +75,13 @@ def test_predictions_work_without_torch(words: tuple[str, ...], outcomes: dict[t
 
 
 @pytest.mark.parametrize("words", REFUSED, ids=" ".join)
-def test_runs_name_the_missing_torch(words: tuple[str, ...], outcomes: dict[tuple[str, ...], list[str]]) -> None:
+def test_missing_torch_names_the_pip_extra(words: tuple[str, ...], outcomes: dict[tuple[str, ...], list[str]]) -> None:
     *_, line, status = outcomes[words]
     assert status == "STATUS 2"
     assert line == "ringlab: torch is not installed: pip install 'ringlab[torch]'"
 
 
-def test_plot_names_the_missing_matplotlib(tmp_path: Path) -> None:
+def test_plot_without_matplotlib_names_the_pip_extra_to_install(tmp_path: Path) -> None:
     hiding = HIDING.replace('"sklearn"}', '"matplotlib"}')
     call = [sys.executable, "-c", hiding, json.dumps([["plot", "step", "faults", "-o", "step.png"]])]
     done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, timeout=300)

@@ -42,7 +42,7 @@ def test_every_system_has_a_table_and_a_source():
     assert not {slug for slug in put_aside() if SYSTEMS[slug].skip}
 
 
-def test_published_rows_are_consistent():
+def test_published_bandwidths_agree_with_their_times():
     for slug, table in read_tables(SYSTEMS).items():
         for row in table.rows:
             if row.seconds and row.algbw and row.busbw:
@@ -166,7 +166,7 @@ BROKEN_TABLES = {
 
 
 @pytest.mark.parametrize("text", BROKEN_TABLES)
-def test_invalid_table_names_its_line(tmp_path: Path, text: str):
+def test_error_of_an_invalid_table_names_the_line(tmp_path: Path, text: str):
     path = tmp_path / "x.csv"
     path.write_text(text)
     with pytest.raises(InputError) as refusal:

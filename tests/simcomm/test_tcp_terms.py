@@ -190,7 +190,7 @@ def random_terms(random: Random) -> TcpTerms:
     )
 
 
-def test_predictions_match_measured_collectives():
+def test_tcp_predictions_match_measured_collectives():
     """Eight emulated hosts, with terms fitted to two of them: median error below 6 %, 90 % of errors below 22 %."""
     results = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / "accuracy_here.json").read_text())
     cluster = without_latencies(load("emulated/star8").cluster)
@@ -289,7 +289,7 @@ def test_fit_pair_finds_the_parameters_behind_the_measurements():
     assert (terms.window, terms.piece, terms.burst, terms.packet) == (147e3, 45 * 1448.0, 4096.0, 1514.0)
 
 
-def test_fitted_model_predicts_its_own_pair():
+def test_fitted_tcp_model_predicts_its_own_measurements():
     pair = simcomm.star(2, "50 Mbit/s", "0 us", fit_pair(PAIR))
     for nbytes, seconds in PAIR.arrived:
         assert simcomm.run("broadcast/naive", pair, nbytes).elapsed == pytest.approx(seconds, rel=0.01)

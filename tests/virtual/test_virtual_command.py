@@ -141,7 +141,7 @@ def test_options_after_the_program_belong_to_it(
         (["-m", "torch.distributed.run", "x.py"], "run the script that it starts: ringlab virtual --ranks N SCRIPT"),
     ],
 )
-def test_invalid_options_are_rejected(ringlab: Ringlab, arguments: list[str], message: str) -> None:
+def test_virtual_rejects_invalid_options(ringlab: Ringlab, arguments: list[str], message: str) -> None:
     done = ringlab("virtual", *arguments)
     assert done.status == 2 and message in done.err, done
 

@@ -96,7 +96,7 @@ NEEDED = {  # keys by phase, as the Trace Event Format has them, and the type of
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_events_follow_the_trace_event_format(case: str, tmp_path: Path):
+def test_perfetto_events_follow_the_trace_event_format(case: str, tmp_path: Path):
     """Perfetto counts missing keys, wrong types, unknown names and times out of order as errors."""
     content = export(made(case), tmp_path)
     assert content.keys() == {"traceEvents", "displayTimeUnit", "otherData"}

@@ -108,7 +108,7 @@ def test_player_draws_all_chunk_colors_in_firefox(folder: Path, tmp_path: Path) 
     pytest.fail(f"pixels of each chunk: {drawn}")
 
 
-def test_printed_page_uses_light_colors(browser: Browser, star: Any) -> None:
+def test_printed_player_page_uses_light_colors(browser: Browser, star: Any) -> None:
     with Player(browser, star[0], "#t=0.4") as player:
         player.press("d")
         player.ask("dispatchEvent(new Event('beforeprint'))")
@@ -228,7 +228,7 @@ def test_pinch_zooms(browser: Browser, star: Any) -> None:
         assert player.ask("player.view.zoom.scale") == pytest.approx(5, rel=0.2)
 
 
-def test_only_the_slow_link_is_red(browser: Browser, folder: Path, star: Any) -> None:
+def test_player_draws_only_the_slow_link_in_red(browser: Browser, folder: Path, star: Any) -> None:
     with Player(browser, page_of(folder, "slow", player_pages.racks()), "#t=0.3") as player:
         assert player.text("limit-head") == "rank 13 ↔ s1 is slow"
         assert player.text("limit").startswith("It behaves like a link of 2 Gbit/s, not 10 Gbit/s, in use all the time")
@@ -240,7 +240,7 @@ def test_only_the_slow_link_is_red(browser: Browser, folder: Path, star: Any) ->
         assert player.color_count("stage", "full") == 0
 
 
-def test_failed_rank_is_crossed_out(browser: Browser, folder: Path) -> None:
+def test_player_crosses_out_a_failed_rank(browser: Browser, folder: Path) -> None:
     runs = player_pages.failing()
     assert runs[0].trace.unfinished
     with Player(browser, page_of(folder, "failing", runs), "#t=0.1") as player:

@@ -43,7 +43,7 @@ def test_gif_has_the_requested_frames_and_speed(tmp_path: Path) -> None:
         assert np.count_nonzero(difference.max(axis=2) > 40) < 50
 
 
-def test_missing_matplotlib_is_reported_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drawing_without_matplotlib_names_the_pip_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for name, kind in (("ring.gif", "an animation"), ("ring.png", "a picture of messages"), ("a.html", "a report")):
         with pytest.raises(InputError, match=rf"{name}: {kind} requires matplotlib: pip install 'ringlab\[plots\]'"):

@@ -76,7 +76,7 @@ def test_ring_buffers_fill_to_a_half_midway_and_fully_at_the_end() -> None:
     assert naive.at(naive.times[3])[0][:, 0] == pytest.approx([1, 0.25, 0.25, 0.25]), "complete at the root first"
 
 
-def test_buffers_are_hidden_if_messages_differ_from_program() -> None:
+def test_animation_hides_buffers_if_messages_match_no_algorithm() -> None:
     trace = replace(viz_traces.ring(3), algorithm="")
     other = [message._replace(chunk=(message.chunk + 1) % 3) for message in trace.messages]
     assert find_filling(replace(trace, messages=other)) is None

@@ -43,7 +43,7 @@ def widths(figure: Figure) -> list[tuple[str | None, float]]:
     return [(bar.get_gid(), bar.get_width()) for axes in figure.axes for bar in axes.patches]  # type: ignore[attr-defined]
 
 
-def test_waterfall_shows_the_predicted_phases() -> None:
+def test_waterfall_shows_the_phases_of_a_predicted_step() -> None:
     answer = ringlab.load("faults", "collective.sizes=64 KiB").predict()
     figure = waterfall_figure(answer.title, *waterfall(answer))
     steps = [figures.training[0] for figures in (answer.own, *answer.what_ifs)]
@@ -275,7 +275,7 @@ def test_space_time_shows_phases_of_four_steps() -> None:
 
 
 @pytest.mark.parametrize("rates", [[8.0, 16.0], [210.0, 230.0], [3.0, 3000.0]])
-def test_axes_have_ticks_and_units(rates: list[float]) -> None:
+def test_figure_axes_have_ticks_and_units(rates: list[float]) -> None:
     scaling = scaling_figure("", "", [Curve("ring", [8, 16], rates, [1.0, 0.9])]).axes[0]
     sweep = sweep_figure("", "collective.sizes", [SweepLine("ring", ["1 KiB", "64 MiB"], rates)]).axes[0]
     for axes, label in ((scaling, "throughput of all ranks (samples/s)"), (sweep, "time")):
