@@ -75,7 +75,7 @@ class Deadlock(ProgramError):  # noqa: N818 - what happened
 
 
 class ProgramEnded(InputError):  # noqa: N818 - what happened
-    """A user's program exited or timed out in its worker process before it returned a result.
+    """A user's program exited or exceeded a limit in its worker process before it returned a result.
 
     ``at`` is the rank, channel and step that it had reached, or None if unknown.
     """

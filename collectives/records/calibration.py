@@ -28,7 +28,7 @@ PARTS = 4  # number of folds; the spread of their predictions is the uncertainty
 
 @dataclass(frozen=True)
 class CrowdRound:
-    """A round of measurements with more ranks than cores (a *crowd*), on two hosts.
+    """One round of measurements on two hosts that run more ranks than they have cores (a *crowd*).
 
     In each step, each rank exchanges small messages with one or more ranks on the other host.
     """
@@ -145,7 +145,7 @@ class MessageCurve:
 
 @dataclass(frozen=True)
 class QueuedMessages:
-    """The costs of GPU messages in one direction, such as those between pipeline stages.
+    """The costs of GPU messages that all go in one direction, so that no rank waits for a reply.
 
     The host posts the messages one after another without waiting for them. The GPU executes them in this order.
     """
@@ -183,7 +183,7 @@ class ComputePoint:
 
 @dataclass(frozen=True)
 class OverlapPoint:
-    """The cost of synchronizing gradient buckets during backward, measured with DistributedDataParallel."""
+    """The costs of synchronizing gradient buckets during backward, as DistributedDataParallel does."""
 
     model: str
     dataset: str
