@@ -254,7 +254,7 @@ def _calls_to_time(scenario: LoadedScenario) -> list[CollectiveCall]:
 
 
 def _trainings_to_time(scenario: LoadedScenario) -> list[Training]:
-    """Return the training runs whose compute times are not stated. DDP runs are omitted on other clusters."""
+    """Return the training runs without stated compute times. Omit DDP runs unless the cluster is this machine."""
     trainings = scenario.trainings if scenario.cluster.is_here else predictable(scenario.trainings)
     return [training for training in trainings if training.compute is None]
 

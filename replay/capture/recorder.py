@@ -266,7 +266,7 @@ class CallRecorder:
         return result
 
     def _timed(self, did: Did, number: int, call: Callable[[], Any], computed_at: Any = None) -> Any:
-        """Run ``call`` and record its duration. The computing before it ended at ``computed_at``. Default: now."""
+        """Run ``call`` and record its duration. ``computed_at`` is when the preceding computing ended. Default: now."""
         begun = self.clock.now()
         result = call()
         ended = self.clock.now()

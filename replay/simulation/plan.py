@@ -113,7 +113,7 @@ def _of_programs(
 
 
 def _circumstances(recording: Recording, segments: Segments, calls: ReplayedCalls) -> tuple[Bools, Floats]:
-    """Return whether a rank of each message sends and receives at once, and the seconds of computing before."""
+    """Return whether each message is part of a two-way exchange, and how many seconds its ranks computed before."""
     both = np.zeros((2, len(segments) + 1), np.bool_)
     for row, half in zip(both, (calls.send, calls.recv), strict=True):
         row[calls.posted[half[half >= 0]]] = True

@@ -231,7 +231,7 @@ def _charge_messages_to_cores(
 
 
 def _busy_seconds(template: Template) -> Floats:
-    """Return the core time of a collective on each rank of its group, in seconds; shape [ranks]."""
+    """Return the CPU time in seconds of a collective on each rank of its group; shape [ranks]."""
     messages, ranks = template.messages, template.ranks
     receiving = np.bincount(messages.dst, messages.seconds, ranks)
     reducing = np.bincount(template.agent // template.channels, template.cost, ranks)

@@ -37,8 +37,8 @@ class SeenMessage(NamedTuple):
 def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> PlayedRun:
     """Return a lesson's run for the player, with the buffer contents that its ranks wrote into ``folder``.
 
-    If the file of a rank is missing, the run has no contents. If the ranks observed all messages, the messages also get
-    steps and chunks.
+    If the file of a rank is missing, the run has no buffer contents. If the files contain all messages, the messages of
+    the run also have steps and chunks.
     """
     files = {rank: folder / CONTENTS.format(rank) for rank in range(trace.world_size)}
     contents = {rank: json.loads(file.read_text()) for rank, file in files.items() if file.exists()}

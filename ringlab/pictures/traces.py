@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OneRun:
-    """One algorithm of a scenario at one size, to simulate. Without a collective: the first steps of a training.
+    """One algorithm of a scenario at one size or, without a collective, the first steps of a training.
 
     ``algorithm`` is the name of an algorithm of the scenario, or any Algorithm. Default: the scenario's last algorithm.
     ``nbytes`` is the buffer size. Default: the scenario's largest size.

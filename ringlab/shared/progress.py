@@ -32,7 +32,7 @@ class Progress:
         yield lambda rank, done, total, now: None
 
     def note(self, text: str) -> None:
-        """Print a line of text before the result."""
+        """Print a line of text, such as a warning, before the command's result."""
 
 
 def check_progress(progress: Progress | None) -> Progress:

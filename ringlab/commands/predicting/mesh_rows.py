@@ -74,7 +74,7 @@ def _make_rows(meshes: FoundMeshes, numbers: Sequence[int], money: Money) -> tup
 
 
 def _make_row(meshes: FoundMeshes, number: int, factor: float, money: Money) -> Row:
-    """Return the row of a mesh. Its 80 % intervals are the predictions divided and multiplied by ``factor``."""
+    """Return the row of mesh ``number``, with 80 % intervals from value / ``factor`` to value * ``factor``."""
 
     def bounded(name: str, value: float) -> Row:
         return {name: value, _interval_of(name): (value / factor, value * factor)}

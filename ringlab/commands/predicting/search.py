@@ -289,7 +289,7 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
 
 @contextmanager
 def _refusing(key: str | None, value: str, refused: list[str]) -> Iterator[None]:
-    """Collect the message of an InputError in ``refused`` and continue. If ``key`` is None, the error is raised."""
+    """Add the message of an InputError in the block to ``refused``. If ``key`` is None, let the error through."""
     try:
         yield
     except InputError as error:
