@@ -66,7 +66,7 @@ def test_page_shows_output_of_command(
     assert after
     block = re.match(r"(?:```\n\n```\n)?(.*?)```", after, re.DOTALL)
     if page == "docs/get-started.md":
-        block = re.search(r"At the largest size:\n\n```\n(.*?)```", after, re.DOTALL)
+        block = re.search(r"largest size:\n\n```\n(.*?)```", after, re.DOTALL)
     assert block is not None
     shown = block[1].splitlines()
     out = [line.rstrip() for line in ringlab(*command.split()).out.splitlines()]
