@@ -1,7 +1,7 @@
-"""Compute the uncertainty of the step time: a covariance of parameters, intervals, and adaptation to a user's runs.
+"""Estimate the uncertainty of predicted step times, and adapt the parameters of the step model to a user's runs.
 
-On a new cluster, the log parameters deviate by ``shared`` times the deviations of their priors, and each log step time
-by another ``noise``. Both are fitted by leave-one-source-out cross-validation.
+On a new cluster, the logarithm of a parameter deviates by ``shared`` prior standard deviations, and the logarithm of
+each step time by another ``noise``. Leave-one-source-out cross-validation fitted both values.
 """
 
 import json
@@ -31,7 +31,7 @@ normal_cdf = np.vectorize(NormalDist().cdf, otypes=[float])  # importing scipy t
 
 
 class Prior(NamedTuple):
-    """The prior of a parameter: its median, and the standard deviation of its logarithm."""
+    """The prior distribution of a parameter: its median, and the standard deviation of its logarithm."""
 
     value: float
     spread: float
@@ -42,7 +42,7 @@ NAMES = tuple(PRIORS)
 
 
 class Shipped(NamedTuple):
-    """The shipped fit to published runs: parameters of the step and memory models, deviations, and failure rates."""
+    """Values fitted to published runs: parameters of the step and memory models, deviations, and failure rates."""
 
     parameters: dict[str, float]
     deviations: dict[str, float]  # shared, noise, and those of a known rate: floor and lost
@@ -57,14 +57,14 @@ def read_shipped() -> Shipped:
 
 
 class Slopes(NamedTuple):
-    """The log step times, and their changes if a parameter rises by one prior standard deviation."""
+    """The logarithms of step times, and their changes if a parameter rises by one prior standard deviation."""
 
     logs: Array
     slopes: Array  # rows x parameters in the order of NAMES
 
 
 def find_slopes(columns: Columns, parameters: Mapping[str, float]) -> Slopes:
-    """Linearize the log step times of ``columns`` around ``parameters``, by finite differences."""
+    """Return the logarithms of training runs' step times, linearized around ``parameters`` by finite differences."""
     count, variants = len(columns), 1 + len(NAMES)
     moved: dict[str, Any] = {}
     for place, name in enumerate(NAMES, start=1):
@@ -76,23 +76,23 @@ def find_slopes(columns: Columns, parameters: Mapping[str, float]) -> Slopes:
 
 @dataclass(frozen=True)
 class Belief:
-    """The parameters of the step time, and the covariance of their logarithms in units of prior standard deviations."""
+    """Parameters of the step model, and the covariance of their logarithms in units of prior standard deviations."""
 
     parameters: Mapping[str, float]
     covariance: Array
-    noise: float
+    noise: float  # standard deviation of the logarithm of a single step time
 
     def deviations(self, slopes: Slopes) -> Array:
-        """Return the standard deviation of each log step time, including the noise of a run."""
+        """Return the standard deviation of the logarithm of each step time, including the noise of a run."""
         variances = np.einsum("ik,kl,il->i", slopes.slopes, self.covariance, slopes.slopes)
         return np.asarray(np.sqrt(np.maximum(variances, 0.0) + self.noise**2))
 
     def factors_of(self, slopes: Slopes) -> Array:
-        """Return the upper end of each step's 80 % interval divided by the predicted step time."""
+        """Return the upper bound of each step time's 80 % interval, divided by the predicted step time."""
         return np.asarray(np.exp(Z_80 * self.deviations(slopes)))
 
     def adapted(self, columns: Columns, measured: Array) -> "Belief":
-        """Return the belief updated with runs that took ``measured`` seconds. Outliers have a lower weight.
+        """Return the belief after runs that took ``measured`` seconds. Outliers have a lower weight.
 
         Gauss-Newton iterations find the mode of the posterior. The covariance is evaluated at the mode.
         """
@@ -115,7 +115,7 @@ class Belief:
         return replace(self, covariance=np.linalg.inv(inverse))
 
     def choose_runs(self, slopes: Slopes, count: int) -> list[int]:
-        """Return the indices of up to ``count`` runs, chosen one by one: each reduces the summed variance most."""
+        """Return the indices of up to ``count`` runs, one by one: each run reduces the sum of all variances most."""
         covariance, chosen = self.covariance, list[int]()
         for _ in range(min(count, len(slopes.logs))):
             moved = slopes.slopes @ covariance
@@ -131,14 +131,14 @@ class Belief:
 
 @cache
 def believe() -> Belief:
-    """Return the prior belief, with the shipped parameters, for a cluster and framework without known runs."""
+    """Return the belief before any run of a cluster is known: shipped parameters with their prior covariance."""
     shipped = read_shipped()
     covariance = shipped.deviations["shared"] ** 2 * np.eye(len(NAMES))
     return Belief(shipped.parameters, covariance, shipped.deviations["noise"])
 
 
 def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
-    """Return the probability that a run does not fail: it falls with the filled memory and with empty stages."""
+    """Return the probability that a run does not fail. Fuller memory and pipeline stages without layers lower it."""
     chance, filled = read_shipped().chance, np.maximum(total_bytes / columns.memory_bytes, 1e-9)
     fits = normal_cdf((np.log(chance["fill"]) - np.log(filled)) / chance["spread"])
     is_empty = columns.is_shaped & (columns.pp >= np.maximum(2, columns.layers))

@@ -1,4 +1,4 @@
-"""List the collectives that a rank calls per step with torch's parallelism classes, and its states, in float32."""
+"""List the collectives that a rank calls per step with torch's parallelism classes, and the size of its states."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ class Call(NamedTuple):
 
 
 class States(NamedTuple):
-    """The memory usage of a rank's training states, in bytes."""
+    """The bytes of a rank's parameters, gradients and optimizer states."""
 
     parameters: float
     gradients: float
@@ -39,7 +39,7 @@ class States(NamedTuple):
 
 
 def check_strategy(job: Job) -> None:
-    """Raise InputError if the model has no parameters, or its layers, heads or batch cannot be split as requested."""
+    """Raise InputError if the model has no parameters, or the parallelism cannot split its layers, heads or batch."""
     profile, parallelism = job.model, job.parallelism
     if not profile.parameters:
         raise InputError(
@@ -59,7 +59,7 @@ def check_strategy(job: Job) -> None:
 
 
 def stage_calls(job: Job) -> list[tuple[Call, ...]]:
-    """Return the collectives that one rank of each stage calls per step. ``job`` must come from ``Job.on``."""
+    """Return the collective calls per step of one rank of each stage. ``job`` must have the size of every axis."""
     parallelism, profile = job.parallelism, device_part(job.model, job.parallelism.tensor)
     stages, calls = cut_stages(profile, parallelism.pipeline * parallelism.virtual), list[list[Call]]()
     for blocks in device_blocks(profile, parallelism):
@@ -76,7 +76,7 @@ def stage_calls(job: Job) -> list[tuple[Call, ...]]:
 
 
 def _merge(calls: Iterable[Call]) -> tuple[Call, ...]:
-    """Merge identical calls. Calls without bytes and calls in groups of one rank are omitted."""
+    """Merge identical calls, and omit calls without bytes and calls in groups of one rank."""
     counts: dict[tuple[str, float, Group], float] = {}
     for call in calls:
         if call.group.size > 1 and call.times and call.nbytes:
@@ -98,14 +98,14 @@ def stage_states(job: Job) -> list[States]:
 
 
 def device_blocks(profile: ModelProfile, parallelism: Parallelism) -> list[list[Block]]:
-    """Return one list per pipeline device: the model blocks of all its stages."""
+    """Return the model blocks of each pipeline device, from all of its stages."""
     stages = cut_stages(profile, parallelism.pipeline * parallelism.virtual)
     own = (stages[device :: parallelism.pipeline] for device in range(parallelism.pipeline))
     return [[block for stage in part for block in stage] for part in own]
 
 
 def device_part(profile: ModelProfile, tensor: int) -> ModelProfile:
-    """Return a profile with only the share of each matrix that one of ``tensor`` devices stores.
+    """Return a profile in which each matrix has the size of the part that one of ``tensor`` devices stores.
 
     Norms, positions, and the biases of row-split matrices are replicated on each device of a tensor group (Shoeybi et
     al., https://arxiv.org/abs/1909.08053, section 3).
@@ -122,10 +122,9 @@ def device_part(profile: ModelProfile, tensor: int) -> ModelProfile:
 
 
 def is_unit(profile: ModelProfile, block: Block) -> bool:
-    """Return whether a block's parameters are gathered separately. The root gathers all other parameters once per step.
+    """Return whether FSDP gathers a block's parameters separately. All other parameters belong to the root unit.
 
-    Units are the layers of a transformer, as torch's ``fully_shard`` is commonly used. Other models have one unit per
-    block with parameters.
+    In a transformer, each layer is a unit. In other models, each block with parameters is a unit.
     """
     return block.parameters > 0 and (profile.shape is None or _is_layer(profile, block))
 
@@ -138,7 +137,7 @@ def _is_layer(profile: ModelProfile, block: Block) -> bool:
 
 
 def _within(profile: ModelProfile, block: Block, job: Job) -> tuple[Call, ...]:
-    """Return the collectives within a block for one microbatch, forward and backward.
+    """Return the tensor-parallel collectives of a block for one microbatch, forward and backward together.
 
     Sequence parallelism replaces each all_reduce by an all_gather and a reduce_scatter (arXiv:2205.05198).
     """
@@ -154,7 +153,7 @@ def _within(profile: ModelProfile, block: Block, job: Job) -> tuple[Call, ...]:
 
 
 def _exchanged(profile: ModelProfile, blocks: Sequence[Block], parallelism: Parallelism) -> list[Call]:
-    """Return the collectives that synchronize gradients and parameters on the data axis."""
+    """Return the collectives that synchronize gradients and parameters between replicas."""
     if parallelism.data == 1:
         return []
     strategy, data = parallelism.strategy, Group(parallelism.data, parallelism.tensor)
@@ -174,7 +173,7 @@ def _exchanged(profile: ModelProfile, blocks: Sequence[Block], parallelism: Para
 
 
 def _gathered(profile: ModelProfile, blocks: Sequence[Block], parallelism: Parallelism) -> list[Call]:
-    """Return the collectives of ZeRO-3, FSDP and HSDP, which averages gradients between its groups."""
+    """Return the collectives of ZeRO-3, FSDP and HSDP. HSDP also averages gradients between its groups."""
     size = parallelism.shard or parallelism.data
     shard, replicas = Group(size, parallelism.tensor), Group(parallelism.data // size, parallelism.tensor * size)
     # units are gathered before forward and before backward, all other parameters once

@@ -1,4 +1,4 @@
-"""Convert clusters to hosts: GPUs that the NCCL model describes, or ranks on a simulated network."""
+"""Convert clusters to ``Host``: machines that the NCCL model describes, or ranks on a simulated network."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,8 +28,8 @@ SMALL, UNCHECKED = 1024, "no system with"  # bytes; beginning of a note that is 
 def simulate_network(cluster: Cluster, algorithm: Algorithm | None = None) -> Network:
     """Return a function that simulates a collective on a cluster and returns its time in seconds.
 
-    Its arguments are the collective, the size in bytes and a ``Group``, whose first device is the first rank.
-    ``algorithm`` is the all_reduce algorithm. Default: ring.
+    The function takes the collective's name, the size in bytes and a ``Group``, which begins at rank 0. ``algorithm``
+    is the all_reduce algorithm. Default: ring.
 
     >>> from simcomm import star
     >>> network = simulate_network(star(4, bandwidth="10 Gbit/s", latency="5 us"))
@@ -54,7 +54,7 @@ def simulate_network(cluster: Cluster, algorithm: Algorithm | None = None) -> Ne
 
 
 def host_of_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> Host:
-    """Convert a cluster to a host. ``algorithm`` is the all_reduce algorithm on a simulated network; default: ring.
+    """Convert a cluster to a host. ``algorithm`` is the all_reduce algorithm on a simulated network. Default: ring.
 
     A machine from the hardware catalog has all of its cores, even if a run uses only some of its GPUs.
     """
@@ -68,7 +68,7 @@ def host_of_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> Hos
 
 
 def describe_network(cluster: Cluster) -> Iterator[str]:
-    """Yield sentences about a cluster's links and assumptions. Yield nothing for a simulated network."""
+    """Yield sentences about the links and assumptions of a GPU cluster. Yield nothing for a simulated network."""
     host = host_of_cluster(cluster)
     system = host.system
     if system is None or not isinstance(cluster, NcclCluster):

@@ -1,4 +1,4 @@
-"""Represent training runs of every model, mesh and cluster as arrays with one value per run."""
+"""Represent training runs as arrays (columns) with one value per run, for every model, mesh and cluster."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -28,7 +28,7 @@ STAGE = ("stage_forward", "stage_backward", "stage_parameters", "stage_bytes")
 
 
 class Columns:
-    """Training runs as named arrays [runs]. Arrays of a profile's units, buckets and stages have a second dimension."""
+    """Training runs as named arrays [runs]. Arrays of FSDP units, gradient buckets and stages have a second axis."""
 
     def __init__(self, arrays: Mapping[str, Array], curves: Array, network: Network | None = None) -> None:
         self.arrays, self.curves, self.network = dict(arrays), curves, network
@@ -44,15 +44,15 @@ class Columns:
         return len(self.arrays["dp"])
 
     def take(self, rows: Array) -> "Columns":
-        """Return the training runs that an index array or a boolean mask selects."""
+        """Return the training runs that ``rows``, an index array or a boolean mask, selects."""
         return Columns({name: array[rows] for name, array in self.arrays.items()}, self.curves, self.network)
 
 
 def make_columns(table: Mapping[str, Any], count: int) -> Columns:
     """Return ``count`` training runs. ``table`` maps names in ``DEFAULTS`` to one value or to a list with one per run.
 
-    Collective times come from NCCL's curves for all hosts or, if the first host has a simulated network, from that
-    network for all hosts. Raise InputError for a GPU that is not in the catalog.
+    If the first host has a simulated network, collective times of all runs come from that network. Otherwise, they come
+    from each host's curves of time over size. Raise InputError if a GPU is not in the catalog.
     """
     full = {**DEFAULTS, **table}
 
@@ -89,7 +89,7 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
 
 
 def _add_machines(c: dict[str, Array], machines: Sequence[tuple[Host, str]], of: Array) -> None:
-    """Add the columns of hosts and GPUs. ``of`` has the index into ``machines`` (hosts and precisions) of each row."""
+    """Add the columns of hosts and GPUs. ``of`` has the index into ``machines`` (hosts and precisions) of each run."""
     gpus, memory = [host.device for host, _ in machines], c.pop("gpu_memory")
 
     def each(values: Any) -> Array:
@@ -159,7 +159,7 @@ def _add_stages(c: dict[str, Array], is_hybrid: Array) -> None:
 
 
 def list_groups(c: Mapping[str, Array]) -> dict[str, tuple[str, Array | float, Array | float]]:
-    """Return the collective, the size and the stride of each kind of device group, by the name of the kind.
+    """Return the device groups of each training run by purpose: the collective, the size and the stride of the group.
 
     Devices are numbered along the tensor, context, data and pipeline axes, in this order. So the devices of a tensor
     group are neighbors.
@@ -204,10 +204,10 @@ def _add_curves(c: dict[str, Array], hosts: Sequence[Host], number: Array) -> Ar
 def _add_profiles(
     c: dict[str, Array], profiles: Sequence[ModelProfile | None], times: Sequence[Compute | None]
 ) -> None:
-    """Add the units, buckets, stages and sizes of profiles. A transformer without a profile has one unit, its layer."""
+    """Add the FSDP units, gradient buckets, stages and sizes of profiles. Other transformers have one unit, a layer."""
 
     def add(names: Sequence[str], function: Callable[..., Array], *values: Array, least: int = 1) -> None:
-        """Add ``function``'s arrays of each profile, padded with zeros. Equal arguments are computed once."""
+        """Add the arrays that ``function`` returns for each profile, padded with zeros to equal widths."""
         known, keys = dict[Any, Array](), list[Any]()
         rows = zip(profiles, times, *(value.tolist() for value in values), strict=True) if any(profiles) else ()
         for profile, timed, *row in rows:
@@ -246,7 +246,7 @@ def _sizes(profile: ModelProfile, _: Compute | None) -> Array:
 
 
 def _block_rows(profile: ModelProfile, timed: Compute | None) -> dict[str, Array]:
-    """Return each block's forward share, backward share (both of the total compute time) and parameters, by name."""
+    """Return by block its shares of the compute time in forward and in backward, and its number of parameters."""
     work = [profile.work(is_backward=is_backward) for is_backward in (False, True)]
     forward, backward = work if timed is None else (timed.forward, timed.backward)
     total, rows = sum(forward) + sum(backward), dict[str, Array]()
@@ -257,7 +257,7 @@ def _block_rows(profile: ModelProfile, timed: Compute | None) -> dict[str, Array
 
 
 def _units(profile: ModelProfile, timed: Compute | None, is_gathered: bool) -> Array:
-    """Return forward share, backward share and parameters [3, units]. Unless ``is_gathered``, the model is one unit."""
+    """Return the forward shares, backward shares and parameters of the FSDP units, or of the model as one unit."""
     rows = list[Array]()
     for row in _block_rows(profile, timed).values():
         if rows and not row[2]:
@@ -269,7 +269,7 @@ def _units(profile: ModelProfile, timed: Compute | None, is_gathered: bool) -> A
 
 
 def _buckets(profile: ModelProfile, timed: Compute | None, item: float, size_mb: float, is_overlapped: bool) -> Array:
-    """Return each bucket's share of the gradient bytes, and the share of backward after which the bucket is full."""
+    """Return each bucket's share of the gradient bytes, and the share of backward after which it is ready."""
     if not is_overlapped:
         return np.array([[1.0], [1.0]])
     gradients = profile.gradients(int(item) or 4, None if timed is None else timed.backward)

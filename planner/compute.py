@@ -36,7 +36,7 @@ def local_tokens(c: Columns) -> Array:
 
 
 class Counts(NamedTuple):
-    """Parameter counts of a layer outside and inside its experts, and of the token embedding (``words``)."""
+    """Numbers of parameters: of a layer outside its experts, of a layer's experts, and of the token embedding."""
 
     layer: Array
     experts: Array
@@ -44,9 +44,9 @@ class Counts(NamedTuple):
 
 
 def count_parameters(c: Columns, *, trained: bool = False) -> Counts:
-    """Return the numbers of parameters before sharding. A profile counts as one layer.
+    """Return the numbers of parameters before sharding. All layers of a profile count as one layer.
 
-    With ``trained``, count only the parameters that train: with LoRA the adapters, without LoRA all.
+    With ``trained``, count only trained parameters: with LoRA the adapters, otherwise all.
     """
     qkv, queries, share = (c.heads + 2 * c.kv_heads) * c.head_dim, c.heads * c.head_dim, expert_share(c)
     mlp = (1 - share) * c.mlp_matrices * c.hidden * c.ffn + share * 3 * c.hidden * c.shared_ffn
@@ -64,7 +64,7 @@ def count_parameters(c: Columns, *, trained: bool = False) -> Counts:
 
 
 class Held(NamedTuple):
-    """The parameters that one device stores outside and inside experts, before sharding over the data axis."""
+    """Numbers of parameters that one device stores outside and inside experts, before sharding over the data axis."""
 
     dense: Array
     experts: Array
@@ -74,22 +74,22 @@ class Held(NamedTuple):
         return self.dense + self.experts
 
     def divided(self, c: Columns, by: Array) -> Array:
-        """Return the parameters per device after sharding among ``by`` devices.
+        """Return the number of parameters per device after sharding over ``by`` devices.
 
-        Experts are sharded only among devices that have the same experts.
+        Experts are sharded only over devices that have the same experts.
         """
         return np.asarray(self.dense / by + self.experts / np.maximum(1.0, by / c.ep))
 
 
 def count_ends(c: Columns) -> Array:
-    """Return the number of embedding-sized matrices on a device: 2 without a pipeline and tying, otherwise 1."""
+    """Return the number of embedding-sized matrices on a device: 2 for embedding and untied LM head, otherwise 1."""
     return np.where(c.pp > 1, 1.0, np.where(c.tied > 0, 1.0, 2.0))
 
 
 def count_held(c: Columns, layers: Array | None = None, *, trained: bool = False) -> Held:
-    """Return the number of parameters on a device with ``layers`` layers, or of one layer alone if ``layers`` is None.
+    """Return the number of parameters on a device with ``layers`` layers. Default: those of one layer alone.
 
-    Without a pipeline, each device has both the token embedding and the LM head.
+    A device with layers also stores the token embedding or the LM head. Without a pipeline, it stores both.
     """
     counts = count_parameters(c, trained=trained)
     if layers is None:
@@ -105,7 +105,7 @@ def count_whole(c: Columns) -> Array:
 
 
 class Rates:
-    """The FLOP/s and bytes/s that the devices of each training run reach."""
+    """The FLOP/s and the memory bandwidth in bytes/s that the devices of each training run reach."""
 
     def __init__(self, c: Columns, p: Parameters) -> None:
         self.c, self.p = c, p
@@ -120,7 +120,7 @@ class Rates:
         self.flash = flash * kernel * np.where(triton, p["flash_triton"], 1.0) * np.minimum(c.matrix_16, c.peak)
 
     def product(self, rows: Array, columns: Array, inner: Array, *, sixteen: bool = False) -> Array:
-        """Return the time in seconds of a matrix product; 0 if it is empty."""
+        """Return the seconds of a matrix product, or 0 if it is empty. ``sixteen``: not faster than in 16 bits."""
         rate = np.minimum(self.rate_16, self.rate) if sixteen else self.rate
         with np.errstate(divide="ignore", invalid="ignore"):
             tiles = np.ceil(rows / TILE_ROWS) * np.ceil(columns / TILE_COLUMNS)
@@ -133,7 +133,7 @@ class Rates:
             return np.where(rows * columns * inner > 0, np.hypot(compute, moved), 0.0)
 
     def odd(self, n: Array) -> Array:
-        """Return the factor on the rate for a dimension of size ``n``: 1 for a multiple of 64, otherwise less."""
+        """Return the factor on the rate for a dimension of size ``n``: 1 for multiples of 64, otherwise less."""
         divisor = np.gcd(np.maximum(1, np.floor(n)).astype(np.int64), 64)
         return np.asarray((divisor / 64) ** self.p["align"] * np.where(divisor < 8, 0.5, 1.0))
 
@@ -147,7 +147,7 @@ class UnitSeconds(NamedTuple):
 
 
 def unit_seconds(c: Columns, p: Parameters, rates: Rates) -> UnitSeconds:
-    """Return the compute time of each unit in seconds. The units of a profile share its known time per sample."""
+    """Return each unit's compute time in seconds per microbatch. A profile's known time is divided among its units."""
     layer, is_known = _layer(c, p, rates), c.is_shaped & (c.alone > 0)
     if is_known.any():
         layer = tuple(np.where(is_known, *pair) for pair in zip(_known_layer(c), layer, strict=True))
@@ -160,7 +160,7 @@ def unit_seconds(c: Columns, p: Parameters, rates: Rates) -> UnitSeconds:
 
 
 def _known_layer(c: Columns) -> tuple[Array, ...]:
-    """Return the time in seconds of a layer (forward, backward) and of the LM head, from known seconds per sample.
+    """Return the seconds of a layer's forward, its backward and the LM head, if the seconds per sample are known.
 
     The known seconds are divided in proportion to FLOPs, with twice as many in backward as in forward.
     """
@@ -174,7 +174,7 @@ def _known_layer(c: Columns) -> tuple[Array, ...]:
 
 
 def _layer(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, ...]:
-    """Return the time in seconds of a layer (at least of its kernel launches) in each pass, and of the LM head."""
+    """Return the seconds of a layer's forward, its backward and the LM head. A layer takes at least its launch time."""
     products, attention, moved = _products(c, rates), _attention(c, p, rates), _memory_seconds(c, p, rates)
     unpacked = count_held(c).all * p["unpack_bytes"] / rates.memory  # quantized weights
     unpacked = np.where((c.lora > 0) & (c.frozen_bytes < c.item_bytes), unpacked, 0.0)
@@ -221,7 +221,7 @@ def _products(c: Columns, rates: Rates) -> tuple[Array, Array]:
 
 
 def _attention(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array]:
-    """Return the forward and backward seconds of attention. Half of the layers use a window, if the model has one."""
+    """Return the forward and backward seconds of attention. In models with a window, half of the layers use it."""
     tokens = local_tokens(c)
     reach = np.where(c.window > 0, 0.5 * (c.seq + np.minimum(c.seq, 2 * c.window)), c.seq)
     flops = 2 * tokens * reach * c.heads * c.head_dim / c.tp

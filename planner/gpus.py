@@ -23,7 +23,7 @@ HBM2E_RATE = 2.4e12  # assumed for H100s with a 500 W limit: five stacks of HBM2
 
 
 class Gpu(NamedTuple):
-    """A GPU's data sheet: rates in FLOP/s and bytes/s. A precision that is not listed has the rate of a listed one."""
+    """A GPU's data sheet: rates in FLOP/s and bytes/s. Precisions that the sheet lacks have the rate of another one."""
 
     name: str
     generation: str
@@ -42,7 +42,7 @@ class Gpu(NamedTuple):
     is_limited: bool = False  # power limit below the data sheet's
 
     def peak(self, precision: str) -> float:
-        """Return the peak FLOP/s of matrix products in one of ``PRECISIONS``."""
+        """Return the peak FLOP/s of matrix products. ``precision`` must be in ``PRECISIONS``."""
         return float(getattr(self, PRECISIONS[precision]))
 
 
@@ -112,7 +112,7 @@ def describe_unpublished(gpus: Sequence[str]) -> str:
 
 
 def can_multiply(gpu: str, precision: str) -> bool:
-    """Return whether NVIDIA's data sheets list this precision for a GPU. For other vendors' GPUs, return True.
+    """Return whether the data sheet of an NVIDIA GPU lists this precision. Return True for GPUs of other vendors.
 
     >>> can_multiply("A100 80GB SXM", "fp8"), can_multiply("H100 SXM", "fp8"), can_multiply("H100 SXM", "nvfp4")
     (False, True, False)

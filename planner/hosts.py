@@ -37,17 +37,17 @@ CORES = 12  # assumed number per GPU
 
 
 class Group(NamedTuple):
-    """``size`` devices that communicate, ``stride`` apart. Other groups of the axis have the same size and stride."""
+    """A group of ``size`` devices, ``stride`` apart. All groups of an axis have the same size and stride."""
 
     size: int
     stride: int = 1
 
     def local(self, node: int) -> int:
-        """Return the number of the group's devices on a host with ``node`` devices."""
+        """Return how many devices of the group are on one host with ``node`` devices."""
         return min(self.size, max(1, node // self.stride))
 
     def on_host(self, node: int) -> tuple[tuple[int, ...], ...]:
-        """Return the devices of each group on a host with ``node`` devices, one tuple per group.
+        """Return the groups on a host with ``node`` devices, each as a tuple of device numbers.
 
         >>> Group(2, 2).on_host(8)
         ((0, 2), (1, 3), (4, 6), (5, 7))
@@ -83,7 +83,7 @@ class Host:
 
     @property
     def device(self) -> Gpu:
-        """One of the GPUs. Raises InputError for a GPU that is not in the catalog."""
+        """The data sheet of the GPUs. Raises InputError if they are not in the catalog."""
         return ANY_GPU if self.gpu is None else find_gpu(self.gpu) if isinstance(self.gpu, str) else self.gpu
 
     @property
@@ -146,7 +146,7 @@ def host_of_preset(preset: str, gpu: str | Gpu | None = None, nic: float | None 
 
 
 def host_of_system(system: System, gpu: str | Gpu | None, settings: NcclSettings | None = None) -> Host:
-    """Return the host, or the NVLink domain of several hosts, in a system description.
+    """Convert a system description to a host. An NVLink domain of several hosts becomes one host.
 
     Each GPU has its own process unless the description states ``procs``.
     """
@@ -172,7 +172,7 @@ def published_nodes() -> dict[str, Host]:
 
 
 def make_node(name: str, gpus: int, link: str, busbw: Mapping[str, float], cores: int, nic: float) -> Host:
-    """Return a host. ``busbw`` maps GPU counts to bus bandwidths; ``nic`` is the sum of all NICs. Both are in GB/s."""
+    """Return a host. ``busbw`` maps GPU counts to bus bandwidths, and ``nic`` is the sum of all NICs, both in GB/s."""
     kind = link.partition("_")[0]
     kind = "nvlink" if kind in ("nvswitch", "cube", "bridge") else "host" if kind == "host" else "pcie"
     rates = sorted((int(count), rate * 1e9) for count, rate in busbw.items())
@@ -184,12 +184,12 @@ NO_CURVE = np.full(len(GRID), np.log(1e-12))  # the first curve of a table, of g
 
 @lru_cache(maxsize=4096)
 def curve_of(host: Host, collective: str, group: Group) -> Array:
-    """Return the log seconds of a collective for each size in ``GRID``."""
+    """Return the logarithm of a collective's seconds for each size in ``GRID``."""
     return np.log(np.maximum(host.seconds(collective, group), 1e-9))
 
 
 def read_curves(table: Array, numbers: Array, nbytes: Array) -> Array:
-    """Return the time in seconds of collectives of ``nbytes``, interpolated on the curves that ``numbers`` select."""
+    """Return the seconds of collectives of ``nbytes`` bytes, interpolated on the rows ``numbers`` of ``table``."""
     place = np.clip(np.log2(np.maximum(nbytes, 1.0)), GRID[0], GRID[-1] - 1e-9) - GRID[0]
     index = place.astype(np.intp)
     numbers = np.broadcast_to(numbers if place.ndim == numbers.ndim else numbers[:, None], place.shape)

@@ -1,7 +1,8 @@
-"""Define training jobs, the models of published jobs, and the names, values and defaults of ``Columns``.
+"""Define training jobs and their device meshes, the models of published runs, and the columns of a training run.
 
-In columns, a training run is a transformer, or a profile with a known time on one device. ``dp`` counts replicas,
-``micro_batch`` samples on a device, and ``count`` micro-batches per step.
+A column has one value per training run. The model of a run is a transformer with dimensions, or a profile with a known
+compute time. Column ``dp`` has the number of replicas, ``micro_batch`` the samples per device, and ``count`` the
+micro-batches per step.
 """
 
 from dataclasses import dataclass, field, replace
@@ -69,7 +70,7 @@ HALF = ("fp16", "float16", "bf16", "bfloat16", "half", "mixed", "mixed precision
 
 
 def is_half(precision: str) -> bool:
-    """Return whether a precision computes in 16 bits. Unknown names count as 32 bits."""
+    """Return whether a precision has 16 bits. Unknown names count as 32 bits."""
     return precision.lower() in HALF
 
 
@@ -80,7 +81,7 @@ SHARDINGS = {  # of a mesh, by the strategy of a parallelism
 
 
 class SearchedMesh(NamedTuple):
-    """A device mesh with its micro-batch, sharding, recomputation and schedule. Fields are named after columns."""
+    """A device mesh with micro-batch size, sharding, recomputation and schedule. The fields are names of columns."""
 
     tp: int = 1
     pp: int = 1
@@ -89,7 +90,7 @@ class SearchedMesh(NamedTuple):
     ep: int = 1
     vp: int = 1
     micro_batch: int = 1
-    grad_accum: int = 1
+    grad_accum: int = 1  # micro-batches per step; column ``count``
     sharding: str = "ddp"
     recompute: str = "none"
     schedule: str = "1f1b"
@@ -107,7 +108,7 @@ class SearchedMesh(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """A model, its training options and parallelism. ``batch`` counts samples (or tokens) per device of the data axis.
+    """A model with training options and parallelism. ``batch`` is the number of samples (or tokens) per replica.
 
     >>> from collectives.records.model_profile import find_model_profile
     >>> Job(find_model_profile("gpt2"), 8, Parallelism(tensor=2)).on(8).mesh.name
@@ -130,17 +131,17 @@ class Job:
 
     @property
     def microbatch(self) -> float:
-        """The number of samples per microbatch."""
+        """The number of samples (or tokens) per microbatch."""
         return self.batch / self.parallelism.pieces
 
     @property
     def global_batch(self) -> int:
-        """The number of samples per step of all devices together."""
+        """The number of samples per step of all replicas together."""
         return round(self.batch * max(1, self.parallelism.data))
 
     @property
     def mesh(self) -> SearchedMesh:
-        """The mesh of the parallelism. The naive schedule is 1F1B with one microbatch."""
+        """The device mesh that the parallelism describes. The naive schedule counts as 1F1B with one microbatch."""
         parallelism, schedule = self.parallelism, self.parallelism.schedule.replace("naive", "1f1b")
         return SearchedMesh(
             tp=parallelism.tensor, pp=parallelism.pipeline, dp=max(1, parallelism.data), ep=parallelism.expert,
@@ -151,7 +152,7 @@ class Job:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The columns of the training options and of the gradients' exchange."""
+        """The columns that follow from the job's options, without those of the model, the mesh and the host."""
         parallelism, half = self.parallelism, "fp16" if is_half(self.precision) else "float32"
         exchanges = {"parameter_server": "server", "data_parallel": "process"}
         exchange = exchanges.get(parallelism.strategy, "overlapped" if parallelism.overlap else "after")
@@ -167,7 +168,7 @@ class Job:
 
     @property
     def dimensions(self) -> dict[str, Any]:
-        """The columns of a transformer's dimensions."""
+        """The columns that describe the job's transformer. Raises InputError if the model is not a transformer."""
         (kind, shape), experts = parse_transformer(self.model.model), self.parallelism.experts
         return {
             "layers": shape.layers, "hidden": shape.width, "heads": shape.heads, "kv_heads": shape.kv_heads,
@@ -177,7 +178,7 @@ class Job:
         }  # fmt: skip
 
     def on(self, devices: int, host: int | None = None) -> "Job":
-        """Return the job on ``devices`` devices, ``host`` of them per host. Raise InputError if the axes do not fit."""
+        """Return the job on ``devices`` devices, ``host`` per host. Raise InputError if it cannot use that number."""
         return replace(self, parallelism=self.parallelism.for_devices(devices, host))
 
 
@@ -193,7 +194,7 @@ PROFILES = {  # shipped profiles by their names in published series
 
 @cache
 def find_model(name: str) -> ModelProfile:
-    """Return a model of published series by its published name, or a shipped profile by its name.
+    """Return the profile of a model, by its name in published series or by the name of a shipped profile.
 
     Raise InputError if the model is unknown.
 
@@ -210,7 +211,7 @@ def find_model(name: str) -> ModelProfile:
 
 
 def models() -> dict[str, ModelProfile]:
-    """Return the models of published series by their published names."""
+    """Return the profile of each model in published series, by its published name."""
     return {name: find_model(name) for name in [*PROFILES, *_others()]}
 
 
@@ -220,9 +221,9 @@ def _others() -> dict[str, ModelProfile]:
 
 
 def even_model(name: str, parameters: int, flops: float = EVEN_LAYERS, written: float = 0.0) -> ModelProfile:
-    """Return a model with ``parameters`` parameters in equal layers.
+    """Return a profile with equal layers that have ``parameters`` parameters together.
 
-    ``flops`` and the number of ``written`` elements are for the forward pass of one sample.
+    The forward pass of a sample has ``flops`` FLOPs and writes ``written`` elements.
     """
     each = parameters // EVEN_LAYERS
     sizes = [each] * (EVEN_LAYERS - 1) + [parameters - each * (EVEN_LAYERS - 1)]
@@ -239,7 +240,7 @@ def even_model(name: str, parameters: int, flops: float = EVEN_LAYERS, written: 
 
 
 def transformer_model(name: str) -> ModelProfile:
-    """Return a transformer in equal layers, without tracing it. Raise InputError if its dimensions are unknown.
+    """Return a transformer's profile with equal layers, from its dimensions. Raise InputError if they are unknown.
 
     >>> transformer_model("gpt2").tokens
     1024

@@ -1,7 +1,7 @@
-"""Estimate the rate of one GPU on a job from its data sheet and from known rates of other GPUs.
+"""Estimate the training rate of one GPU from its data sheet and from known rates of other GPUs.
 
-The model is a Gaussian process over published rates of single GPUs. Its mean is a power law in values of the data
-sheet. The deviations of two rates are correlated if they share a category in ``SHARED`` or have similar data sheets.
+The model is a Gaussian process over published rates of single GPUs. Its mean is a power law of data-sheet values. The
+deviations of two rates are correlated if they share a category in ``SHARED`` or have similar data sheets.
 """
 
 import csv
@@ -35,7 +35,7 @@ FRAMEWORKS = ("pytorch", "mxnet", "tensorflow", "tensorpack", "paddle", "oneflow
 
 
 class Alone(NamedTuple):
-    """A rate of one GPU in samples/s (1 if unknown): the job, the GPU, and the source that published or stated it."""
+    """A job on one GPU, the source of its rate, and the rate in samples/s. An unknown rate is 1."""
 
     job: Job
     gpu: Gpu
@@ -44,7 +44,7 @@ class Alone(NamedTuple):
 
 
 class OneGpuRate(NamedTuple):
-    """The rate of one GPU in samples (or tokens) per second, with the standard deviation of its logarithm."""
+    """A rate of one GPU in samples (or tokens) per second, with the standard deviation of its logarithm."""
 
     rate: float
     spread: float
@@ -52,7 +52,7 @@ class OneGpuRate(NamedTuple):
 
 @cache
 def read_process() -> Mapping[str, float]:
-    """Return the shipped exponents and standard deviations for the Gaussian process."""
+    """Return the shipped exponents and standard deviations of the Gaussian process."""
     return {name: definition.value for name, definition in read_definitions(FILE).items()}
 
 
@@ -72,7 +72,7 @@ def published() -> tuple[Alone, ...]:
 def guess_rates(
     seen: Sequence[Alone], targets: Sequence[Alone], process: Mapping[str, float] | None = None
 ) -> list[OneGpuRate]:
-    """Estimate each target's rate on one GPU from the rates in ``seen``.
+    """Estimate the rate of each target from the known rates in ``seen``.
 
     ``process`` has the exponents and standard deviations of the Gaussian process. Default: the shipped values.
     """
@@ -90,10 +90,10 @@ def guess_rates(
 
 
 class RateFeatures(NamedTuple):
-    """Features of jobs on one GPU, one row per job.
+    """Features of jobs on one GPU each, as arrays with one value per job.
 
-    ``sheet`` has the data sheet's values: logarithms relative to a typical GPU, and the year in units of four years.
-    ``words`` has the categories that the kernel compares.
+    ``sheet`` has data-sheet values: logarithms relative to a typical GPU, and the year in units of four years.
+    ``words`` has categories, such as the model and the framework.
     """
 
     sheet: dict[str, Floats]
@@ -135,14 +135,14 @@ def _words(row: Alone, half: str) -> dict[str, str]:
 
 
 def network_of(model: ModelProfile) -> str:
-    """Return the name of a model without its sequence length, which the profile's FLOPs already reflect."""
+    """Return a model's name without its sequence length."""
     name = model.model.partition(":context=")[0]
     return name.removesuffix(f"-{model.tokens}") if model.tokens else name
 
 
 @lru_cache(maxsize=1024)
 def _share_moved(model: ModelProfile, half: str) -> float:
-    """Return the memory-bound share of a sample's time on a reference GPU, from the roofline of each layer."""
+    """Return the memory-bound share of a sample's time on a typical GPU, from a roofline model of each layer."""
     flops = np.array([layer.forward_flops + layer.backward_flops for layer in model.layers]) / MIDDLE_FLOPS
     moved = np.array([layer.read_bytes + layer.written_bytes + layer.backward_bytes for layer in model.layers])
     seconds = moved * (0.5 if half == "half" else 1.0) / MIDDLE_MEMORY
@@ -153,25 +153,25 @@ def _share_moved(model: ModelProfile, half: str) -> float:
 
 @lru_cache(maxsize=1024)
 def _work(model: ModelProfile) -> float:
-    """Return the logarithm of a sample's work: a weighted mean of its FLOPs and of the elements that it writes."""
+    """Return the logarithm of a sample's work: a weighted mean of the logarithms of FLOPs and written elements."""
     flops = np.log(max(model.forward_flops, 1.0))
     written = np.log(100 * max(model.written_bytes / model.item_bytes, 1.0))
     return float(FLOPS_SHARE * flops + (1 - FLOPS_SHARE) * written)
 
 
 def mean_of(rows: RateFeatures, values: Mapping[str, float]) -> Floats:
-    """Return the mean log rate of each row, up to an unknown constant."""
+    """Return the mean of each row's log rate, without the unknown constant that all rows share."""
     return np.asarray(sum((values[name] * term for name, term in mean_terms(rows).items()), -rows.work))
 
 
 def mean_terms(rows: RateFeatures) -> dict[str, Floats]:
-    """Return the features of the mean log rate, keyed by the exponent that multiplies each one."""
+    """Return the features on which the mean log rate depends, by the name of their exponent."""
     terms = {name: rows.sheet[name] for name in ("peak", "memory", "year", "watts")}
     return {**terms, "moved_memory": rows.moved * terms["memory"], "moved_peak": -rows.moved * terms["peak"]}
 
 
 def same_words(a: RateFeatures, b: RateFeatures, word: str) -> Floats:
-    """Return a matrix with 1 where rows of ``a`` and ``b`` have the same value of category ``word``, else 0."""
+    """Return a matrix with 1 where rows of ``a`` and ``b`` have the same value in category ``word``, else 0."""
     return np.asarray(a.words[word][:, None] == b.words[word][None, :], dtype=np.float64)
 
 

@@ -24,7 +24,7 @@ class Pass(NamedTuple):
     microbatch: int
 
     def needs(self, stages: int) -> "Pass | None":
-        """Return the pass that must end before this one; None for a forward pass of the first stage."""
+        """Return the pass that must end before this one starts, or None for a forward pass of the first stage."""
         if not self.is_backward:
             return self._replace(stage=self.stage - 1) if self.stage else None
         is_last = self.stage + 1 == stages
@@ -57,7 +57,7 @@ def order_of(schedule: str, device: int, devices: int, microbatches: int, virtua
 def list_passes(
     schedule: str, devices: int, microbatches: int, virtual: int = 1
 ) -> tuple[tuple[Pass, Pass | None], ...]:
-    """Return pairs of a pass and the pass that it needs, for all devices. A needed pass comes before its successor."""
+    """Return the passes of all devices, each with the pass that it waits for, which comes before it in the result."""
     left = [order_of(schedule, device, devices, microbatches, virtual)[::-1] for device in range(devices)]
     done, stages = dict[Pass | None, Pass | None]({None: None}), devices * virtual
     while any(left):
@@ -70,7 +70,7 @@ def list_passes(
 def pipeline_seconds(
     schedule: str, forward: Array, backward: Array, send: Array, devices: int, microbatches: int
 ) -> Array:
-    """Return the step time in seconds of the pipeline of each training run.
+    """Return the seconds of each training run's step in a pipeline.
 
     ``forward`` and ``backward`` have a row per training run and a column per stage. ``send`` has the seconds of the
     message after each stage. A device sends messages in the same direction one after another.
@@ -120,7 +120,7 @@ def deal_layers(framework: str, layers: int, pp: int, layer: int, words: int) ->
 def cut_stages(profile: ModelProfile, stages: int) -> list[tuple[Block, ...]]:
     """Return the blocks of each stage. Dynamic programming minimizes the work of the largest stage.
 
-    Raise InputError for more stages than blocks with parameters.
+    Raise InputError if there are more stages than blocks with parameters.
     """
     blocks = profile.blocks
     most = sum(block.parameters > 0 for block in blocks)

@@ -1,4 +1,4 @@
-"""Predict the step of a job on any number of identical hosts."""
+"""Predict the step of a training job on any number of identical hosts: its time by part, memory and intervals."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,7 +34,7 @@ ADDED_BY_ONE = ("compute", "optimizer")  # parts that a single device has, too
 
 
 class TooLittleMemory(InputError):  # noqa: N818 - the finding itself
-    """Raised if a step needs too much memory. ``needed``, including unusable memory, and ``available`` are in bytes."""
+    """Raised if a step does not fit into memory. ``needed`` is the device memory that would suffice, in bytes."""
 
     def __init__(self, message: str, needed: float, available: float) -> None:
         super().__init__(message)
@@ -42,12 +42,12 @@ class TooLittleMemory(InputError):  # noqa: N818 - the finding itself
 
 
 class StepParts(NamedTuple):
-    """The seconds of a step by part. Their sum is the step time.
+    """The seconds of a training step by part. Their sum is the step time.
 
-    ``tensor`` and ``expert`` are collectives within layers. ``pipeline`` is the wait for other stages. ``sync`` is the
-    exposed synchronization of gradients and parameters, and the compute time lost to overlapped communication.
-    ``copies`` are additional passes over gradients. ``processes`` is the wait for the processes of the host's other
-    GPUs on its cores. ``stragglers`` is the wait for the slowest device. ``input`` is the wait for batches.
+    ``tensor`` and ``expert`` are exposed collectives within layers. ``pipeline`` is the wait for other stages. ``sync``
+    is the exposed synchronization of gradients and parameters, and the compute time lost to overlapped communication.
+    ``copies`` are additional passes over gradients. ``processes`` is the wait for CPU cores that the processes of the
+    host's other GPUs use. ``stragglers`` is the wait for the slowest device. ``input`` is the wait for batches.
     """
 
     compute: float
@@ -67,7 +67,7 @@ class StepParts(NamedTuple):
 
     @property
     def bottleneck(self) -> tuple[str, float]:
-        """The largest part except compute and optimizer, with its share; compute, if that share is below 2 %."""
+        """The largest part except compute and optimizer, and its share of the step; compute if that is below 2 %."""
         added = (name for name in self._fields if name not in ADDED_BY_ONE)
         name = max(added, key=lambda each: float(getattr(self, each)))
         share = getattr(self, name) / self.total
@@ -75,7 +75,7 @@ class StepParts(NamedTuple):
 
 
 class Deviations(NamedTuple):
-    """The standard deviations of the logarithms of a prediction's rate, efficiency and one-device rate."""
+    """Standard deviations of the logarithms of the predicted rate, scaling efficiency and one-device rate."""
 
     rate: float
     scaling: float
@@ -84,7 +84,7 @@ class Deviations(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class StepPrediction:
-    """The predicted step on a number of devices."""
+    """The predicted training step on a number of devices."""
 
     job: Job  # ``job.parallelism`` states the size of every axis
     mesh: str  # its name in the search
@@ -110,24 +110,24 @@ class StepPrediction:
 
     @property
     def efficiency(self) -> float:
-        """The scaling efficiency: the rate, relative to that of ``devices`` independent devices."""
+        """The scaling efficiency: the rate, divided by ``devices`` times the rate of one device alone."""
         return self.rate / (self.devices * self.alone)
 
     def interval(self) -> tuple[float, float]:
-        """Return the bounds of the rate in samples/s, which contain it with a probability of 80 %."""
+        """Return the bounds of the rate's 80 % interval, in samples/s."""
         width = exp(Z_80 * self.deviations.rate)
         return self.rate / width, self.rate * width
 
     def efficiency_interval(self) -> tuple[float, float]:
-        """Return the 80 % bounds of the efficiency. If the predicted efficiency is at most 1, so is the upper bound."""
+        """Return the bounds of the efficiency's 80 % interval. The upper one exceeds 1 only if the prediction does."""
         width = exp(Z_80 * self.deviations.scaling)
         return self.efficiency / width, max(self.efficiency, min(1.0, self.efficiency * width))
 
     def parts_intervals(self) -> dict[str, tuple[float, float]]:
-        """Return the bounds of each part in seconds.
+        """Return the bounds of each part's 80 % interval, in seconds.
 
-        For the parts that communication or waiting adds, only the error of their sum is known. So one common factor
-        scales their bounds.
+        Compute and optimizer have the error of the one-device rate. Of all other parts, only the error of their sum is
+        known, so the same two factors scale their bounds.
         """
         scaling, alone = (exp(Z_80 * deviation) for deviation in self.deviations[1:])
         total, parts = self.parts.total, self.parts._asdict()
@@ -141,14 +141,14 @@ class StepPrediction:
 
 
 def is_language(job: Job) -> bool:
-    """Return whether a job's compute time can be computed from the shapes of its model."""
+    """Return whether a job's compute time can be computed from the dimensions of its model."""
     is_text = job.model.shape is not None and parse_transformer(job.model.model)[0] in KINDS
     return is_text and job.precision in PRECISIONS and job.optimizer in OPTIMIZERS
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedMeshes:
-    """Predictions of several meshes, as arrays with one value per mesh."""
+    """Predictions for several device meshes, as arrays with one value per mesh."""
 
     columns: Columns
     parts: Mapping[str, Array]  # seconds of a step by part, and in total
@@ -166,9 +166,9 @@ class PredictedMeshes:
 
 @dataclass(frozen=True)
 class Training:
-    """A training job on identical hosts.
+    """A training job on identical hosts, with the known compute times of one device and the step model's parameters.
 
-    Without ``compute``, the model must be a transformer, and its compute time follows from its shapes.
+    Without ``compute``, the model must be a transformer, and its compute time follows from its dimensions.
     """
 
     job: Job
@@ -180,7 +180,7 @@ class Training:
 
     @property
     def alone(self) -> "Training":
-        """The training on one device, which computes the whole batch."""
+        """The training on one device, which computes the whole batch of a replica."""
         keys = {name: getattr(self.job.parallelism, name) for name in ("experts", "top_k", "recompute")}
         one_device = Parallelism(data=1, microbatches=self.job.parallelism.pieces, **keys)
         job = replace(self.job, parallelism=one_device)
@@ -188,12 +188,12 @@ class Training:
 
     @cached_property
     def rate_alone(self) -> float:
-        """The samples/s of one device alone, regardless of its memory."""
+        """The samples/s of one device that computes the whole batch of a replica. Its memory is not checked."""
         return self.job.batch / float(predict_trainings([self.alone]).step_s[0])
 
     @property
     def table(self) -> dict[str, Any]:
-        """The columns that do not depend on the mesh."""
+        """The columns of a training run that do not depend on its mesh."""
         job, parallelism, compute = self.job, self.job.parallelism, self.compute
         table = job.columns | {"host": self.host}
         if compute is None:
@@ -206,10 +206,9 @@ class Training:
         return table | ({"profile": job.model, "times": compute} if is_profile else job.dimensions)
 
     def predict(self, devices: int) -> StepPrediction:
-        """Return the predicted step on a number of devices.
+        """Return the predicted step on ``devices`` devices.
 
-        Raise InputError if the number of devices or the strategy is not supported, or the batch does not fit into
-        memory.
+        Raise InputError if the number or the strategy is not supported, TooLittleMemory if the batch does not fit.
         """
         (prediction,) = predict_steps([self.on(devices)])
         if isinstance(prediction, TooLittleMemory):
@@ -239,7 +238,7 @@ class Training:
             )
 
     def too_large(self, sizes: Mapping[str, float], memory: float) -> TooLittleMemory:
-        """Return the error for a batch that does not fit into a device's memory."""
+        """Return the error for a batch that does not fit: ``sizes`` are its bytes by part, ``memory`` the device's."""
         parts = ", ".join(f"{name} {format_size(sizes[name])}" for name in MEMORY_PARTS if sizes[name] >= 1e6)
         largest = self._largest_batch()
         advice = "`ringlab search` finds meshes that fit, or changes that make the training fit"
@@ -260,7 +259,7 @@ class Training:
         return TooLittleMemory(message, sizes["total"] / FILL, memory)
 
     def _largest_batch(self) -> int:
-        """Return the largest batch below the job's that fits, with a power of two per microbatch; 0 if none fits."""
+        """Return the largest batch that fits and is below the job's, or 0. Microbatch sizes are powers of two."""
         parallelism = self.job.parallelism
         sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * parallelism.pieces < self.job.batch]
         meshes = [self.mesh._replace(micro_batch=size) for size in sizes]
@@ -269,10 +268,10 @@ class Training:
 
 
 def predict_trainings(trainings: Sequence[Training]) -> PredictedMeshes:
-    """Predict each training on its mesh, as rows of the same arrays. The belief is the first training's.
+    """Predict each training on its own mesh. The ``belief`` of the first training is used for all.
 
-    Collective times come from NCCL's curves for all trainings or, if the first host has a simulated network, from that
-    network for all trainings. Raise InputError for an unsupported job.
+    If the first host has a simulated network, collective times of all trainings come from that network. Otherwise, they
+    come from each host's curves of time over size. Raise InputError if a GPU is not in the catalog.
     """
     tables = [training.table for training in trainings]
     names = {name for table in tables for name in table}
@@ -281,7 +280,7 @@ def predict_trainings(trainings: Sequence[Training]) -> PredictedMeshes:
 
 
 def predict_table(table: Mapping[str, Any], meshes: Sequence[SearchedMesh], belief: Belief) -> PredictedMeshes:
-    """Predict meshes. ``table`` has the other columns: each is one value for all meshes, or a list."""
+    """Predict each mesh. ``table`` has the other columns: one value for all meshes, or a list with one value each."""
     columns: dict[str, Any] = dict(zip(SearchedMesh._fields, map(list, zip(*meshes, strict=True)), strict=True))
     columns["sequence_parallel"] = [int(mesh.tp > 1 and mesh.sequence_parallel > 0) for mesh in meshes]
     c = make_columns({**table, **columns, "count": columns.pop("grad_accum")}, len(meshes))
@@ -292,7 +291,7 @@ def predict_table(table: Mapping[str, Any], meshes: Sequence[SearchedMesh], beli
 def predict_steps(meshes: Sequence[Training]) -> list[StepPrediction | TooLittleMemory]:
     """Return the predicted step of each training on its mesh, or TooLittleMemory if it does not fit into memory.
 
-    Trainings with the same belief are predicted together, as rows of the same arrays.
+    Trainings with the same ``belief`` are predicted together, because array operations on many runs are fast.
     """
     if len(meshes) > AT_ONCE:
         return [*predict_steps(meshes[:AT_ONCE]), *predict_steps(meshes[AT_ONCE:])]
@@ -304,7 +303,6 @@ def predict_steps(meshes: Sequence[Training]) -> list[StepPrediction | TooLittle
 
 
 def _predict_alike(meshes: Sequence[Training], belief: Belief) -> Iterator[StepPrediction | TooLittleMemory]:
-    """Yield the prediction of each training on its mesh, or TooLittleMemory if the training does not fit."""
     predicted, count = predict_trainings([*meshes, *(mesh.alone for mesh in meshes)]), len(meshes)
     logs, slopes = find_slopes(predicted.columns, belief.parameters)
     step, alone = Slopes(logs[:count], slopes[:count]), Slopes(logs[count:], slopes[count:])

@@ -24,7 +24,7 @@ SERIES_GPUS = {"V100 ": "V100", "P100 ": "P100", "A100 80GB": "A100-80", "A100 "
 
 @dataclass(frozen=True, eq=False)
 class Compute:
-    """The compute time of a model on one device, by layer, with the spread of its rate."""
+    """The compute times of a model's layers on one device, with the spread of the device's rate."""
 
     forward: tuple[float, ...]  # seconds per sample
     backward: tuple[float, ...]
@@ -39,7 +39,7 @@ class Compute:
 
 
 def as_measured(profile: ModelProfile) -> Compute:
-    """Return the profile's latest measured times. Raise InputError if there are none."""
+    """Return the latest measured times of a profile. Raise InputError if it has none."""
     if not profile.measured:
         raise InputError(
             f"the profile of {quote(profile.model)} has no times; make one with "
@@ -52,10 +52,9 @@ def as_measured(profile: ModelProfile) -> Compute:
 
 
 def measured_rate(profile: ModelProfile, where: str) -> tuple[str, float]:
-    """Return the GPU of a profile's latest times, and the samples/s of a step on it.
+    """Return the GPU on which a profile was last measured, and the samples/s of a step on it.
 
-    Raise InputError if the profile has no times, or times of an unknown GPU. ``where`` locates the profile in the
-    message.
+    Raise InputError if the profile has no times, or its GPU is unknown. ``where`` names the profile in the message.
     """
     as_measured(profile)
     last = profile.measured[-1]
@@ -70,7 +69,10 @@ def measured_rate(profile: ModelProfile, where: str) -> tuple[str, float]:
 def at_rate(
     profile: ModelProfile, rate: float, source: str = "a known rate", spread: float = MEASURED_SPREAD
 ) -> Compute:
-    """Convert ``rate`` samples/s to compute times, split among layers by work. Raise InputError for an invalid rate."""
+    """Return the compute times at which a device reaches ``rate`` samples/s, split among the layers by work.
+
+    Raise InputError if ``rate`` is not positive or impossibly high.
+    """
     check_number("rate", rate, "samples a second", above=0)
     work = profile.work(is_backward=False), profile.work(is_backward=True)
     total = (sum(work[0]) + sum(work[1])) * rate
@@ -81,7 +83,7 @@ def at_rate(
 
 
 def series_gpu(name: str) -> str:
-    """Return the name that published series use for a GPU from the hardware catalog."""
+    """Return the name of a GPU in published series. ``name`` is its name in the hardware catalog."""
     return next((ours for start, ours in SERIES_GPUS.items() if name.startswith(start)), name)
 
 
@@ -91,14 +93,14 @@ def has_published_series(gpu: str) -> bool:
 
 
 class GpuRates:
-    """The samples/s of one GPU of each type: known rates, and estimates from published and known rates."""
+    """The samples/s of a job on one GPU of each type: known rates, and estimates for the other types."""
 
     def __init__(
         self, job: Job, known: Mapping[str, float], gpus: Iterable[str], where: str = "plan.known_rates"
     ) -> None:
-        """Estimate the rates of ``gpus``, given by their names in the hardware catalog.
+        """Estimate the rates of ``gpus``, which are names in the hardware catalog. ``known`` has samples/s by GPU.
 
-        Raise InputError for a known rate of an unknown GPU. ``where`` is the key of the known rates.
+        Raise InputError if ``known`` has an unknown GPU. ``where`` is the scenario key of the known rates.
         """
         names = sorted({*parts("GPU"), *SERIES_GPUS.values()})
         for name in known:
@@ -125,7 +127,7 @@ class GpuRates:
                     self.guessed[name] = OneGpuRate(self.guessed[name].rate, self.guessed[name].spread / NARROWER)
 
     def rate(self, gpu: str) -> OneGpuRate:
-        """Return the rate of a GPU given to the constructor. Raise InputError if no layers and no rate are known."""
+        """Return the rate of one of ``gpus``. Raise InputError if neither the model's layers nor any rate is known."""
         name = series_gpu(gpu)
         if name in self.known:
             return OneGpuRate(self.known[name], MEASURED_SPREAD)
@@ -138,7 +140,7 @@ class GpuRates:
 
 
 class ComputeSource(NamedTuple):
-    """The source of the compute time that a scenario states. Default: published rates of the GPU."""
+    """The source from which a scenario takes compute times. Default: published rates of the GPU."""
 
     rate: float | None = None  # samples/s of one device
     gpu: str | None = None  # GPU of the rate; without a rate, the GPU whose published rates are used
@@ -148,11 +150,11 @@ class ComputeSource(NamedTuple):
 
 
 def find_compute(job: Job, source: ComputeSource, gpu: str | None) -> Compute:
-    """Return the compute time of one device from the first available source.
+    """Return the compute times of one device from the first source that applies.
 
-    The sources are a stated rate of this GPU, stated phases, times measured on this GPU, and an estimate. The estimate
-    uses a known rate of another GPU and published rates. ``gpu`` is the type of the devices, or None if it is not in
-    the hardware catalog. Raise InputError if the compute time is unknown.
+    The sources are, in this order: a stated rate of this GPU, stated phases, times measured on this GPU, and an
+    estimate from published rates and, if given, a rate of another GPU. ``gpu`` is the type of the devices, or None if
+    it is not in the hardware catalog. Raise InputError if the compute time is unknown.
     """
     if source.rate is not None and (source.gpu is None or gpu is None or source.gpu == gpu):
         return at_rate(job.model, source.rate)

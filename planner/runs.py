@@ -1,4 +1,4 @@
-"""Read published runs and a user's own runs from tables. A user's runs adapt the shipped parameters."""
+"""Read tables of published runs and of a user's own runs. A user's runs adapt the fitted parameters."""
 
 import csv
 import re
@@ -60,7 +60,7 @@ NVLINK_SHARE = 0.76  # share of the data sheet's NVLink rate, if the NCCL model 
 def read_table(path: Path = SHIPPED) -> tuple[list[dict[str, Any]], Counter[str]]:
     """Return the runs of a table, and the number of rejected rows by reason.
 
-    Raise InputError for a file that is not a table, and for missing, repeated or unknown columns.
+    Raise InputError if the file is not a table, or if a column is missing, repeated or unknown.
     """
     lines = [line for line in read_text(path).splitlines() if not line.startswith("#")]
     try:
@@ -93,7 +93,7 @@ def read_table(path: Path = SHIPPED) -> tuple[list[dict[str, Any]], Counter[str]
 
 
 def complete(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run with all columns filled in. Raise InputError if a value is missing or invalid."""
+    """Return a run with a value in every column. Raise InputError if a value is missing or invalid."""
     run: dict[str, Any] = {**USUAL, **{key: value for key, value in row.items() if key and value not in (None, "")}}
     for name in NEEDED:
         if name not in run:
@@ -195,9 +195,9 @@ class OwnRuns:
 
 
 def read_own_runs(path: Path) -> tuple[list[OwnRuns], Mapping[str, int]]:
-    """Return the runs with a time in a user's table, by GPU and framework, and the number of rejected rows by reason.
+    """Return the timed runs of a user's table, by GPU and framework, and the number of rejected rows by reason.
 
-    Raise InputError for an unknown column, and if no run has a time.
+    Raise InputError if a column is unknown or no run has a time.
     """
     table, refused = read_table(path)
     refused.update(filter(None, map(why_untimed, table)))
@@ -220,7 +220,7 @@ def runs_file(gpu: str, framework: str) -> Path:
 def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
     """Return the saved runs of a GPU and framework, or None if there are none.
 
-    For framework "other" without saved runs, return the runs of another framework if it is the only one with saved
+    If ``framework`` is "other" and has none, return the runs of another framework, provided that only one has saved
     runs. Raise InputError if a saved file is invalid.
     """
     path = runs_file(gpu, framework)
@@ -233,7 +233,7 @@ def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
 
 @lru_cache(maxsize=256)
 def host_of_run(source: str, gpu: str, node_gpus: int, nic_gbps: float) -> Host:
-    """Return the host of a run: a catalog machine if known, else GPUs on NVLink. ``nic_gbps`` is in GB/s per GPU."""
+    """Return a run's host: a catalog machine if known, otherwise GPUs on NVLink. ``nic_gbps`` is in GB/s per GPU."""
     if source in CLUSTERS:
         return host_of_preset(CLUSTERS[source], gpu)
     board, nic = find_gpu(gpu), nic_gbps * 1e9 * node_gpus

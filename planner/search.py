@@ -1,4 +1,4 @@
-"""Search all device meshes of a model on a number of devices, and explain why the other meshes are slower."""
+"""Predict all device meshes on which a model can train on N devices, and say why others are slower than the fastest."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -26,7 +26,7 @@ LORA_RANK = 16  # rank of the adapters that are proposed if no mesh fits
 
 
 def divisors(number: int, most: int) -> list[int]:
-    """Return the divisors of ``number`` that are at most ``most``, in rising order."""
+    """Return the divisors of ``number`` that are at most ``most``, in ascending order."""
     return [divisor for divisor in range(1, min(number, most) + 1) if number % divisor == 0]
 
 
@@ -82,28 +82,28 @@ def _shardings(host_gpus: int, size: int, tp: int, is_one_stage: bool) -> tuple[
 
 @dataclass(frozen=True, kw_only=True)
 class FoundMeshes(PredictedMeshes):
-    """Predictions of meshes. ``order`` has the indices of the meshes that fit into memory, the fastest first."""
+    """Predictions of a training's meshes. ``order`` has the indices of those that fit into memory, fastest first."""
 
     training: Training
     searched: Sequence[SearchedMesh]
     order: Array
 
     def slopes(self, numbers: Sequence[int] | Array) -> Slopes:
-        """Return the linear model of the step times of the meshes with these indices."""
+        """Return the step times of the meshes with indices ``numbers``, linearized in the step model's parameters."""
         return find_slopes(self.columns.take(np.asarray(numbers, dtype=int)), self.training.belief.parameters)
 
     def factors(self, numbers: Sequence[int] | Array) -> Array:
-        """Return, for each of these meshes, the upper end of the 80 % interval divided by the predicted step time."""
+        """Return the upper bound of each mesh's 80 % interval, divided by its predicted step time."""
         return self.training.belief.factors_of(self.slopes(numbers))
 
     @property
     def tokens_per_s(self) -> Array:
-        """The tokens per second of all devices together."""
+        """The tokens per second of all devices together, for each mesh."""
         return np.asarray(self.training.job.global_batch * self.training.job.model.tokens / self.step_s)
 
     @property
     def mfu(self) -> Array:
-        """Model FLOPs utilization. It includes attention and excludes recomputation."""
+        """The model FLOPs utilization of each mesh. Model FLOPs include attention and exclude recomputation."""
         kind, shape = parse_transformer(self.training.job.model.model)
         shape = shape._replace(hidden=shape.hidden * self.training.job.parallelism.top_k)
         flops = flops_per_token(kind, shape, is_frozen=self.training.job.lora > 0)
@@ -117,9 +117,9 @@ class FoundMeshes(PredictedMeshes):
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Return the indices of the points on the Pareto front, which minimizes both numbers, ordered by the first number.
+    """Return the indices of the Pareto-optimal points, where lower is better, sorted by the first number.
 
-    Among equal points, the first one is returned.
+    If points are equal, only the first one is returned.
     """
     front, least = list[int](), float("inf")
     for place in sorted(range(len(points)), key=points.__getitem__):
@@ -135,7 +135,7 @@ def search(training: Training, fill: float = FILL) -> FoundMeshes:
 
 
 def predict_meshes(training: Training, searched: Sequence[SearchedMesh], fill: float = FILL) -> FoundMeshes:
-    """Predict the step time and the memory of the given meshes. Raise InputError if the job is not supported."""
+    """Predict a training's step time and memory on each mesh. Raise InputError if the GPU is not in the catalog."""
     meshes = predict_table(training.table, searched, training.belief)
     fits = np.flatnonzero(meshes.fit_into(fill))
     order = fits[np.argsort(meshes.step_s[fits], kind="stable")]
@@ -143,9 +143,10 @@ def predict_meshes(training: Training, searched: Sequence[SearchedMesh], fill: f
 
 
 def choose_runs(meshes: FoundMeshes, count: int = TRIES) -> tuple[list[int], float, float]:
-    """Return the indices of up to ``count`` meshes whose measurement would narrow the intervals most.
+    """Return the indices of up to ``count`` meshes whose measured step times would narrow the intervals most.
 
-    Also return the median half-width of the meshes' 80 % intervals, as a logarithm, before and after the measurements.
+    Also return the median half-width of the meshes' 80 % intervals before and after these measurements. Half-widths are
+    differences of logarithms.
     """
     slopes = meshes.slopes(meshes.order[:AMONG])
     chosen = meshes.training.belief.choose_runs(slopes, count)
@@ -155,10 +156,10 @@ def choose_runs(meshes: FoundMeshes, count: int = TRIES) -> tuple[list[int], flo
 
 
 def what_would_fit(training: Training, fill: float = FILL) -> dict[str, FoundMeshes]:
-    """Return the predicted meshes after each change that makes a job fit into memory, by the description of the change.
+    """Return changes to a training that make it fit into memory, with the predicted meshes of each changed training.
 
-    Changes are 8-bit optimizer states, LoRA, half the sequence length, and the fewest of 2, 4, 8 or 16 times as many
-    devices that suffice.
+    The keys describe the changes: 8-bit optimizer states, LoRA, half the sequence length, or more devices. Of 2, 4, 8
+    and 16 times as many devices, only the smallest number that suffices is returned.
     """
     job, host, tokens = training.job, training.host, max(1, training.job.model.tokens // 2)
     changes: dict[str, dict[str, Any]] = {
@@ -190,10 +191,11 @@ AXES = (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context"), ("ep", "experts
 
 
 def why_others_lose(meshes: FoundMeshes) -> Iterator[tuple[str, str]]:
-    """Yield each other family with its best mesh, and the reason why that mesh is slower or does not fit.
+    """Yield the name of each family of meshes, and why its best mesh is slower than the fastest or does not fit.
 
-    Meshes of a family have the same sharding, and more than one device on the same axes. Families that fit come first,
-    the fastest first. The others are ordered by the memory they need. If no mesh fits, yield nothing.
+    Meshes of a family have the same sharding, and split the model along the same axes. The fastest mesh's family is
+    omitted. Families that fit come first, sorted by step time. The others are sorted by memory. If no mesh fits, yield
+    nothing.
     """
     fitting, seen = dict.fromkeys(meshes.order.tolist()), set[str]()
     by_memory = np.argsort(meshes.memory["total"], kind="stable").tolist()
@@ -209,7 +211,7 @@ def why_others_lose(meshes: FoundMeshes) -> Iterator[tuple[str, str]]:
 
 
 def why_slower(meshes: FoundMeshes, number: int, than: int) -> str:
-    """Describe by how much, and in which parts, a step of mesh ``number`` is longer than a step of mesh ``than``."""
+    """Say by how much, and in which parts, a step on mesh ``number`` takes longer than a step on mesh ``than``."""
     mine, best = ({name: float(seconds[row]) for name, seconds in meshes.parts.items()} for row in (number, than))
     best_total = best["total"]
     more = {name: (mine[name] - best[name]) / best_total for name in mine if name != "total"}
@@ -221,7 +223,7 @@ def why_slower(meshes: FoundMeshes, number: int, than: int) -> str:
 
 
 def why_too_large(meshes: FoundMeshes, number: int) -> str:
-    """Describe how much memory a mesh needs, with its largest parts."""
+    """Say how much memory a mesh needs and a device has, with the largest parts."""
     sizes = {name: float(meshes.memory[name][number]) for name in MEMORY_PARTS}
     names = sorted(sizes, key=lambda name: -sizes[name])[:LISTED_PARTS]
     most = ", ".join(f"{name} {sizes[name] / 2**30:.0f}" for name in names)
@@ -230,7 +232,7 @@ def why_too_large(meshes: FoundMeshes, number: int) -> str:
 
 
 def keep_mesh(meshes: FoundMeshes, name: str) -> tuple[FoundMeshes, str]:
-    """Return the predictions of only the mesh with this name, and a sentence that compares it with the fastest mesh.
+    """Return the predictions with only mesh ``name`` in ``order``, and a sentence that compares it with the fastest.
 
     Raise InputError if the mesh does not exist or does not fit.
     """

@@ -1,7 +1,7 @@
 """Compute the time in seconds of a training step by part.
 
-The sum of the parts on devices is multiplied by factors for the framework, experts and hardware without published runs.
-If the data loaders can limit the step, the result is a soft maximum of this product and the loading time.
+The seconds on devices are multiplied by factors for the framework, experts and hardware without published runs. If data
+loaders can limit the step, its time is a soft maximum of this product and the loading time.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def positive(x: Array, scale: Array) -> Array:
 
 
 class Links:
-    """Computes collective times during training: on a simulated network, or from NCCL's curves at reduced rates."""
+    """Computes collective times during training, on a simulated network or from the hosts' curves at reduced rates."""
 
     def __init__(self, c: Columns, p: Parameters) -> None:
         self.c = c
@@ -70,7 +70,7 @@ class Links:
             self.latencies[name] = p["call_us"] * 1e-6 + np.where(nodes > 1, late.get(name, 0.0), 0.0)
 
     def seconds(self, name: str, nbytes: Array) -> Array:
-        """Return the time in seconds of a collective of ``nbytes`` in the named group of each training run."""
+        """Return the seconds of a collective of ``nbytes`` bytes in each training run's group called ``name``."""
         if self.c.network is not None:
             return self._simulate(self.c.network, name, np.asarray(nbytes))
         seconds = read_curves(self.c.curves, getattr(self.c, f"curve_{name}"), nbytes)
@@ -80,7 +80,7 @@ class Links:
         return np.asarray(seconds / share + latency * (seconds > 0))
 
     def _simulate(self, network: Network, name: str, nbytes: Array) -> Array:
-        """Return the simulated seconds. Without sequence parallelism, a tensor group's gather is half an all_reduce."""
+        """Return simulated seconds. Without sequence parallelism, a tensor group's gather is half an all_reduce."""
         collective, *sizes = list_groups(self.c.arrays)[name]
         rows = nbytes.reshape(len(self.c), -1)
         places = np.broadcast_arrays(*sizes, self.c.dp)[:2]
@@ -102,7 +102,7 @@ ON_NETWORKS = {
 
 
 class InsideSeconds(NamedTuple):
-    """The exposed seconds per microbatch of the collectives within layers, forward and backward together."""
+    """The exposed seconds of a layer's collectives per microbatch, in forward and backward together."""
 
     tensor: Array
     context: Array
@@ -110,7 +110,7 @@ class InsideSeconds(NamedTuple):
 
 
 def inside_seconds(c: Columns, p: Parameters, links: Links) -> InsideSeconds:
-    """Return the exposed seconds per microbatch of a layer's collectives. At least 2 % of their time is exposed.
+    """Return the exposed seconds of a layer's collectives per microbatch. At least 2 % of a collective is exposed.
 
     Each pass has two gathers and two scatters in a tensor group, and two all_to_alls between experts. Keys and values
     travel around a context group once in forward and twice in backward.
@@ -141,9 +141,9 @@ def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, st
     alike = np.maximum(1.0, np.round(gradients / (c.bucket_mb * MIB)))  # equal buckets of a transformer
 
     def bucketed(name: str) -> Array:
-        """Return the seconds that gradient buckets add to backward.
+        """Return the seconds by which the synchronization of gradient buckets exceeds backward.
 
-        Only the first and the last of a transformer's equal buckets need a check.
+        Of a transformer's equal buckets, only the first and the last can determine the result.
         """
         ready, kept = c.bucket_ready.copy(), np.where(overlapped, 1 - _slowdown(c, p), 1.0)
         ready[:, 0] = np.where(c.is_shaped, 1 / alike, ready[:, 0])
@@ -173,7 +173,7 @@ def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, st
 
 
 def _slowdown(c: Columns, p: Parameters) -> Array:
-    """Return the seconds of compute lost per second of overlapped communication. Slower NICs cost less."""
+    """Return the seconds of compute lost per second of overlapped communication. They are fewer for slower NICs."""
     slowdown = np.choose(c.link, [p[f"overlap_slowdown_{name}"] if name else 0.0 for name in LINKS])
     return np.minimum(np.where(c.link == NETWORK, slowdown * np.minimum(1.0, c.nic / FULL_NIC), slowdown), 0.99)
 
@@ -219,12 +219,12 @@ def _served(c: Columns, p: Parameters, links: Links, nbytes: Array) -> Array:
 
 
 def data_division(c: Columns) -> Array:
-    """Return the number of devices among which the optimizer states are sharded."""
+    """Return the number of devices over which the optimizer states are sharded."""
     return np.where(c.zero == 3, c.shard, np.where(c.zero > 0, c.dp * c.cp, 1.0))
 
 
 def _pipelined_profiles(c: Columns, work: Array, links: Links) -> Array:
-    """Return ``work`` with simulated pipeline times for profiles, because the stages of a profile are unequal."""
+    """Return ``work``, in which profiles have their simulated pipeline times, because their stages are unequal."""
     rows, seconds = np.flatnonzero(~c.is_shaped & (c.pp > 1)), work.copy()
     if not len(rows):
         return seconds
@@ -242,7 +242,7 @@ def _pipelined_profiles(c: Columns, work: Array, links: Links) -> Array:
 
 
 def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
-    """Return the step time of each training run in seconds, split into ``PARTS``, and the ``total``."""
+    """Return the seconds of each training run's step: its ``PARTS``, and the ``total``."""
     p = p if c.network is None else {**p, **ON_NETWORKS}
     rates, links = Rates(c, p), Links(c, p)
     units, inside = unit_seconds(c, p, rates), inside_seconds(c, p, links)
@@ -288,7 +288,7 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
 
 
 def _several_seconds(c: Columns, p: Parameters, computing: Array) -> dict[str, Array]:
-    """Return the seconds of copies, processes and stragglers. Differences between hosts average out in long steps."""
+    """Return the seconds of copies, processes and stragglers. In long steps, differences between hosts average out."""
     jitter = np.where(c.variable > 0, p["jitter_variable"], p["jitter"])
     often = np.sqrt(USUAL_STEP / np.maximum(USUAL_STEP, computing))
     waiting = computing * (jitter * c.slowest + p["jitter_nodes"] * often * c.slowest_host)

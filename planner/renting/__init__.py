@@ -1,1 +1,1 @@
-"""Estimate prices and training costs of instance types, with the training step on each candidate."""
+"""Predict the training step and the cost of a job on rented instance types, from a price list."""

@@ -1,4 +1,4 @@
-"""List candidates, which are numbers of nodes of instance types, and predict their training step and cost."""
+"""List candidates (numbers of nodes of an instance type), and predict the step and the cost of a training on each."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ HOUR_S = 3600.0
 
 
 class Candidate(NamedTuple):
-    """A number of nodes of an instance type, on demand or spot."""
+    """A number of nodes of an instance type on which a job could train, on demand or as spot instances."""
 
     instance: InstanceType
     nodes: int
@@ -72,7 +72,7 @@ def list_candidates(instances: Iterable[InstanceType], most_nodes: int, spot: bo
 
 
 class CostEstimate(NamedTuple):
-    """The cost estimate of a training run on a candidate: hours and dollars with their 80 % intervals."""
+    """The predicted hours and dollars of a training run on a candidate, with their 80 % intervals."""
 
     candidate: Candidate
     step: StepPrediction
@@ -144,11 +144,11 @@ def find_host(instance: InstanceType) -> Host:
 
 @dataclass(frozen=True)
 class CandidateSteps:
-    """Predicts the step of a job on candidates.
+    """Predicts the training step of a job on candidates.
 
-    With ``rates``, the compute time follows from the rate of one GPU. Otherwise it follows from the shapes of a
-    language model, adapted to the user's ``own`` runs on the same GPU. With ``is_searched``, the fastest mesh of each
-    candidate is used.
+    With ``rates``, the compute time follows from the rate of one GPU. Otherwise, the model must be a language model.
+    Its compute time follows from its dimensions, adapted to the user's ``own`` runs on the same GPU. If ``is_searched``
+    is set, each candidate uses its fastest mesh.
     """
 
     job: Job
@@ -158,11 +158,11 @@ class CandidateSteps:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about the user's runs to which the steps are adapted."""
+        """Sentences that name the user's runs to which the predictions are adapted."""
         return [f"rates of {gpu} are adapted to {record.title}" for gpu, record in self.own.items()]
 
     def is_published(self, gpu: str) -> bool:
-        """Return whether a rate or a run on this GPU has been published or comes from the user."""
+        """Return whether a rate or a run on this GPU has been published, or the user has stated one."""
         if self.rates is not None:
             return series_gpu(gpu) in self.rates.known or has_published_series(gpu)
         return gpu in self.own or is_published(gpu)
@@ -172,8 +172,8 @@ class CandidateSteps:
     ) -> list[StepPrediction | InputError]:
         """Return the predicted step, or the error, for each instance type and number of nodes in ``places``.
 
-        The error is TooLittleMemory, or an InputError for an unsupported GPU or mesh. ``on_done`` is called for each
-        place, with the number of places processed so far.
+        The error is TooLittleMemory, or InputError if the GPU or the mesh is not supported. ``on_done`` is called for
+        each place, with the number of places processed so far.
         """
         meshes, answers = dict[Any, Training](), list[Any]()
         for number, (instance, nodes) in enumerate(places, start=1):
@@ -222,8 +222,8 @@ def screen(
 ) -> Screening:
     """Return the time and cost of training on ``samples`` samples for each candidate.
 
-    Candidates that have too little memory, or that the step model does not support, are listed with the reason.
-    ``on_done`` is called for each candidate, with the number of candidates processed so far.
+    The result also lists candidates that have too little memory or cannot be predicted, with the reason. ``on_done`` is
+    called for each candidate, with the number of candidates processed so far.
     """
     listed, screening = [*candidates], Screening([], {}, {})
     answers = steps.predict([(candidate.instance, candidate.nodes) for candidate in listed], on_done)

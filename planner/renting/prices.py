@@ -1,7 +1,7 @@
 """Read instance types and their prices, in dollars an hour, from a price list.
 
-The built-in list, ``prices.csv``, has the columns of SkyPilot's catalog and eight more. The date of a row is the one
-that its source states. If the source states none, it is the earliest possible date.
+The built-in list, ``prices.csv``, has the columns of SkyPilot's catalog and eight more. The date of a row is the date
+that its source states, or the earliest possible one.
 """
 
 import csv
@@ -61,7 +61,7 @@ class InstanceType:
 
     @property
     def gpu_price(self) -> float:
-        """The on-demand price of one GPU in dollars an hour; 0 if it is not sold on demand."""
+        """The on-demand price of one GPU in dollars an hour, or 0 if the instance type is not sold on demand."""
         return (self.price or 0.0) / self.gpus
 
 
@@ -76,7 +76,7 @@ def read_prices(path: Path | str | None = None) -> tuple[InstanceType, ...]:
 
 
 def is_old(instance: InstanceType, today: date) -> bool:
-    """Return whether a price is more than OLD_AFTER_DAYS old."""
+    """Return whether a price is more than ``OLD_AFTER_DAYS`` days old."""
     return (today - instance.dated).days > OLD_AFTER_DAYS
 
 
@@ -101,7 +101,7 @@ def _read(text: str, where: str) -> tuple[InstanceType, ...]:
 
 
 def _instance_type(row: Mapping[str, str]) -> InstanceType:
-    """Return the instance type of a row. Raise InputError for a missing, invalid or contradictory value."""
+    """Return the instance type of a row. Raise InputError if a value is missing or invalid, or contradicts another."""
     gpu, count, interconnect = row["Gpu"], _number(row, "AcceleratorCount"), row["Interconnect"]
     if gpu not in parts("GPU"):
         raise InputError(f"Gpu {quote(gpu)} is not in the hardware catalog; {suggest(gpu, parts('GPU'))}")
@@ -145,9 +145,9 @@ def _number(row: Mapping[str, str], column: str) -> float | None:
 
 
 def _of_machine(row: Mapping[str, str], gpus: int) -> tuple[str, float | None]:
-    """Return the interconnect of a row's Machine, and the bytes/s of its NICs.
+    """Return the interconnect of a row's Machine and the bytes/s of its NICs, or None for a machine without NICs.
 
-    Raise InputError if the machine has other GPUs, or if the row states what the catalog defines.
+    Raise InputError if the machine has other GPUs, or if the row repeats a value that the catalog defines.
     """
     name, machine = row["Machine"], find_entry(machine_entries(), "Machine", row["Machine"])
     if (machine["gpu"], machine["gpus"]) != (row["Gpu"], gpus):
@@ -181,11 +181,11 @@ def _peer_to_peer(row: Mapping[str, str], gpus: int, interconnect: str) -> bool:
 def find_cheapest(
     instances: Iterable[InstanceType], gpu: str, counts: Sequence[int], system: System
 ) -> InstanceType | None:
-    """Return the instance type with the lowest on-demand price per GPU of a system, or None if none matches the system.
+    """Return the instance type that provides a system at the lowest on-demand price per GPU, or None if none does.
 
-    If the system's machine is sold, only that instance type counts. Otherwise, the instance type must have the same GPU
-    and suit each number of GPUs in ``counts``, so that one price applies to all of them. For several GPUs, it must also
-    have the same interconnect, and for several hosts, as many GPUs per host and at least as fast NICs.
+    If the system's own machine is sold, only that instance type counts. Otherwise, an instance type must have the same
+    GPU and suit each number of GPUs in ``counts``, so that one price applies to all of them. For several GPUs, it must
+    also have the same interconnect. For several hosts, it must have as many GPUs per host and at least as fast NICs.
     """
     priced = [instance for instance in instances if instance.gpu == gpu and instance.price is not None]
     sold = [instance for instance in priced if instance.machine is not None and instance.machine == system.preset]
