@@ -103,7 +103,8 @@ class ReplayedRun:
         """Seconds that each rank computes on its host stream, including reductions; shape [world_size]."""
         work = self.planned.work
         agent = self.planned.plan.stages["agent"][work.stage]
-        is_of_rank = (agent < self.recording.world_size) & np.isfinite(self.work_end)
+        _, hosts = np.unique([stream.rank for stream in self.recording.streams], return_index=True)
+        is_of_rank = np.isin(agent, hosts) & np.isfinite(self.work_end)
         return np.bincount(work.rank[is_of_rank], work.seconds[is_of_rank], self.recording.world_size).astype(
             np.float64
         )

@@ -237,6 +237,7 @@ def record(ranks: list[int]) -> Recording:
         builder.post(rank, message)
         builder.wait(rank, message)
         builder.compute(rank, 1e-3)
+        builder.compute(builder.stream(rank, "GPU"), 2e-3)
     return builder.recording()
 
 
@@ -247,6 +248,7 @@ def test_repeated_ranks_match_recording_of_all_ranks() -> None:
     run, wanted = replay(few, cluster), replay(full, cluster)
     assert run.finished.tolist() == wanted.finished.tolist()
     assert few.computed().tolist() == full.computed().tolist()
+    assert run.busy.tolist() == wanted.busy.tolist()
 
 
 def test_repeat_ranks_rejects_a_rank_without_a_group() -> None:
