@@ -1,4 +1,4 @@
-"""Plot predicted against measured times on logarithmic axes: one dot per measurement, one panel per size class."""
+"""Plot predicted against measured times on logarithmic axes, with one dot per measurement."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,10 +20,11 @@ BAND = 1.3  # the grey band: predictions off by less than this factor
 
 @dataclass(frozen=True)
 class Dots:
-    """The measured and predicted times (seconds) of one family of systems, drawn in one panel.
+    """A series of measured and predicted times in seconds, with one entry per measurement.
 
-    The lists have one entry per measurement. ``measured_range`` has the shortest and longest measured time, and
-    ``predicted_range`` the prediction interval. Both are optional.
+    ``panel`` is the title of the panel that shows the series, and ``family`` selects the color. ``measured_range`` has
+    the shortest and longest measured time, and ``predicted_range`` has the bounds of the prediction interval. Ranges
+    that are empty are not drawn.
     """
 
     panel: str

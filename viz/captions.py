@@ -10,7 +10,7 @@ from viz.layout.layout import is_through_memory
 
 
 def check_something_happens(trace: object) -> None:
-    """Raise InputError unless ``trace`` is a Trace of finite, non-zero duration with something to draw."""
+    """Raise InputError unless ``trace`` is a Trace of finite, non-zero duration with messages, spans or a failure."""
     if not isinstance(trace, Trace):
         raise InputError(f"trace must be a Trace, such as simcomm.run returns, not {trace!r}")
     if not len(trace.messages) and not len(trace.spans) and trace.failure is None:
@@ -26,9 +26,9 @@ def time_unit(seconds: float) -> tuple[str, float]:
 
 
 def format_clock(time: float, elapsed: float) -> str:
-    """Return ``time`` (seconds) as text, with a unit and a number of decimals that suit ``elapsed``.
+    """Return ``time`` (seconds) as text, in a unit that suits ``elapsed``.
 
-    The unit and the decimals depend only on ``elapsed``, so the text does not jump while ``time`` grows.
+    The unit and the number of decimals depend only on ``elapsed``, so that a running clock does not jump.
 
     >>> format_clock(0.00123, elapsed=0.0125)
     '1.2 ms'
@@ -76,9 +76,9 @@ def is_stuck_at_once(trace: Trace) -> bool:
 
 
 def describe_busiest_link(trace: Trace) -> str:
-    """Return text that names the links with the highest utilization, such as ``busiest link: rank 0 → s0, 80 % ...``.
+    """Return text about the links with the highest utilization, such as ``busiest link: rank 0 → s0, 80 % ...``.
 
-    Return "" if every link is unused or of unlimited bandwidth.
+    Return "" if no link of limited bandwidth is used.
     """
     known = [link for link in trace.links if isfinite(link.bandwidth)]
     use = {(link.src, link.dst): link.nbytes / (link.could_carry(trace.elapsed) or inf) for link in known}

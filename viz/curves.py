@@ -27,7 +27,7 @@ End = tuple[float, str, str]  # height, words, color
 class Curve:
     """The throughput (samples/s) and scaling efficiency of a training run at each number of ranks.
 
-    The entries of a run that never ends are None.
+    If a run hangs, its throughput and efficiency are None.
     """
 
     name: str
@@ -78,7 +78,7 @@ def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure
 
 
 def _draw_lines(axes: Axes, points: Mapping[Points, str], ranks: Sequence[int], is_each: bool) -> list[End]:
-    """Draw the curves and the ideal line, per rank if ``is_each``. Return the height, label and color of each end."""
+    """Draw the curves and the ideal line. Return the height, label and color of each line's right end."""
     one_rank, ideal = _ideal(points)
     across = ranks if len(ranks) > 1 else [ranks[0] / 2, ranks[0] * 2]  # for one number, a level line on both sides
     of = ranks if len(ranks) > 1 else [ranks[0]] * 2
@@ -94,7 +94,7 @@ def _draw_lines(axes: Axes, points: Mapping[Points, str], ranks: Sequence[int], 
 
 
 def _are_close(points: Mapping[Points, str]) -> bool:
-    """Return whether several curves almost coincide in a figure of total throughput."""
+    """Return whether two or more curves would almost coincide in a figure of total throughput."""
     rates: dict[int, list[float]] = {}
     for curve in points:
         for count, rate, _ in curve:
@@ -103,10 +103,9 @@ def _are_close(points: Mapping[Points, str]) -> bool:
 
 
 def _by_points(curves: Sequence[Curve]) -> dict[Points, str]:
-    """Return a dict from a curve's points to its name. Runs that never end are omitted.
+    """Return a dict that maps a curve's points to the curve's name. Runs that hang are omitted.
 
-    A point is a number of ranks, its samples/s and its efficiency. Curves with equal points share one entry, with all
-    names.
+    A point is a tuple (ranks, samples/s, efficiency). If curves have the same points, their names are joined.
     """
     names_by_points: dict[Points, list[str]] = {}
     for curve in curves:
@@ -117,7 +116,10 @@ def _by_points(curves: Sequence[Curve]) -> dict[Points, str]:
 
 
 def _ideal(points: Mapping[Points, str]) -> tuple[float, str]:
-    """Return the highest one-rank throughput, and a label that names its curve unless all are about equal."""
+    """Return the highest one-rank throughput and the label of the ideal line.
+
+    The label names the curve with this throughput, unless all curves have about the same.
+    """
     alone = {max(rate / share / ranks for ranks, rate, share in curve): name for curve, name in points.items()}
     most = max(alone)
     return most, IDEAL if min(alone) > SAME * most else f"{IDEAL} of {alone[most]}"
@@ -150,9 +152,9 @@ WIDTHS, MARKER_SIZES = (3.4, 1.2), (8.0, 3.0)  # points, from the first to the l
 
 @dataclass(frozen=True)
 class SweepLine:
-    """One line of a sweep figure: the swept values as text, and the predicted time of each in seconds.
+    """A line of a sweep figure: the swept values as text, and the predicted time in seconds for each value.
 
-    The time of a run that never ends is None.
+    The time of a run that hangs is None.
     """
 
     name: str
@@ -161,9 +163,9 @@ class SweepLine:
 
 
 def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
-    """Return a figure of predicted times against the swept values, which are evenly spaced in the given order.
+    """Return a figure of predicted times against the values of a swept setting, evenly spaced in the given order.
 
-    ``key`` labels the axis of the values. Raise InputError if there are no times or more than 24 lines.
+    ``key`` is the label of the horizontal axis. Raise InputError if there are no times or more than 24 lines.
 
     >>> len(sweep_figure("star", "hosts", [SweepLine("ring", ["2", "4"], [0.1, 0.2])]).axes[0].lines)
     1

@@ -1,4 +1,4 @@
-"""Plot candidates and their Pareto front: instance types by time and cost, device meshes by throughput and memory."""
+"""Plot candidates and their Pareto front: instance types by time and cost, or device meshes by speed and memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ LINE_APART = 0.05  # least distance between two labels, as a fraction of the hei
 
 @dataclass(frozen=True)
 class Priced:
-    """A candidate instance type in ``money_figure``, with the low, middle and high estimate of its time and its cost.
+    """A candidate instance type in ``money_figure``. Its time and its cost have a low, a middle and a high estimate.
 
     ``kind``, such as the type of GPU, selects the color.
     """
@@ -70,7 +70,7 @@ def money_figure(title: str, subtitle: str, candidates: Sequence[Priced], limits
 
 
 def _colors(candidates: Sequence[Priced]) -> dict[str, str]:
-    """Return a color by kind, for at most eight kinds of candidates. Kinds on the Pareto front take precedence."""
+    """Return the color of each kind of candidate, for at most eight kinds. Kinds on the Pareto front come first."""
     order = sorted(candidates, key=lambda point: (not point.is_front, point.dollars[1]))
     chosen = list(dict.fromkeys(point.kind for point in order))[:8]  # other kinds are grey
     return dict(zip(chosen, chunk_colors(len(chosen)), strict=True))
@@ -103,7 +103,7 @@ def _draw_limits(axes: Axes, limits: tuple[float, float]) -> None:
 
 
 def _draw_labels(axes: Axes, front: Sequence[Priced], colors: dict[str, str]) -> None:
-    """Label the candidates on the Pareto front, to the right of the axes and near the height of their dots."""
+    """Label the candidates on the Pareto front. Labels are to the right of the axes, near the height of their dots."""
     low, high = axes.get_ylim()
     above = 1.0 + LINE_APART
     for candidate in sorted(front, key=lambda point: -point.dollars[1]):
@@ -126,7 +126,7 @@ def _draw_legend(figure: Figure, colors: dict[str, str]) -> None:
 
 @dataclass(frozen=True)
 class MeshDots:
-    """The candidate device meshes of one panel in ``meshes_figure``, as lists with an entry per mesh.
+    """The candidate device meshes of one panel in ``meshes_figure``. The first four lists have one entry per mesh.
 
     ``front`` has the indices of the meshes on the Pareto front.
     """

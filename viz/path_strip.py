@@ -49,7 +49,7 @@ def path_figure(trace: Trace) -> Figure:
 
 
 def _name_parts(trace: Trace, parts: Sequence[PathStretch]) -> list[str]:
-    """Return the label of each segment. With more than six links, all but the five slowest share one label."""
+    """Return the label of each segment. If more than six links occur, all but the five slowest share one label."""
     ranks = {host: f"rank {rank}" for rank, host in enumerate(trace.hosts)}
     spent: dict[str, float] = {}
     for part in parts:
@@ -66,7 +66,7 @@ def _name_parts(trace: Trace, parts: Sequence[PathStretch]) -> list[str]:
 
 
 def _rows(parts: Sequence[PathStretch], names: Sequence[str]) -> list[Row]:
-    """Return each row's name, color and total seconds, longest first. Waiting is the last row."""
+    """Return a row for each label: its name, color and total seconds. Long times come first, and waiting comes last."""
     seconds: dict[str, float] = {}
     kinds: dict[str, str] = {}
     for part, name in zip(parts, names, strict=True):

@@ -1,9 +1,9 @@
 """Write a trace as a JSON file in the Trace Event Format, for Perfetto and chrome://tracing.
 
 Source of the format: Google, "Trace Event Format", 2016. Each rank is a process. Slices of one track must nest, so
-overlapping slices of a rank are put on separate tracks. An arrow connects a send with its receive. The numbers of
-arrows and slices are limited, because Perfetto hangs if there are too many (github.com/google/perfetto, issues 3224 and
-7296). The file says how many are omitted. Times are rounded to nanoseconds, as in Perfetto.
+overlapping slices of a rank are put on separate tracks. An arrow connects a send with its receive. Perfetto hangs if a
+file has too many slices or arrows (github.com/google/perfetto, issues 3224 and 7296), so their numbers are limited. The
+file says how many are omitted. Times are rounded to nanoseconds, as in Perfetto.
 """
 
 import json
@@ -125,7 +125,7 @@ class _TraceEvents:
         self._add_tracks(receives, "receives", 300)
 
     def _choose_arrows(self, messages: Messages) -> dict[int, int]:
-        """Return an arrow ID by message index. If there are too many, messages on the critical path come first."""
+        """Return a dict from message index to arrow ID. If there are too many, the critical path takes precedence."""
         lasting = np.array([_ns(end) - _ns(begin) for begin, end in zip(messages.begin, messages.end, strict=True)])
         can = np.flatnonzero(lasting >= SHORTEST_ARROW).tolist()
         chosen = can
@@ -153,7 +153,6 @@ class _TraceEvents:
             self.events.append({**event, "tid": self.pid[rank]})
 
     def _add_tracks(self, slices: dict[int, list[EventSlice]], name: str, order: int) -> None:
-        """Add the slices of each rank. Overlapping slices are put on separate tracks."""
         for rank, rank_slices in slices.items():
             track = assign_tracks([(piece.posted, piece.end) for piece in rank_slices])
             tids = [next(self.numbers) for _ in range(max(track) + 1)]
@@ -191,7 +190,7 @@ class _TraceEvents:
 def assign_tracks(intervals: Iterable[tuple[int, int]]) -> list[int]:
     """Return a track number for each interval so that no two intervals on a track overlap.
 
-    In order of their starts, each interval takes the lowest free track.
+    Intervals are assigned in order of their starts, each to the free track with the lowest number.
 
     >>> assign_tracks([(0, 10), (5, 8), (8, 12), (10, 11)])
     [0, 1, 1, 0]

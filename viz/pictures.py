@@ -37,11 +37,11 @@ _WRITERS = {
 
 
 def draw(trace: Trace, path: Path | str) -> None:
-    """Write a trace as a picture, an animation or another format, which the suffix of ``path`` selects.
+    """Write a trace as a picture, an animation or another format. The suffix of ``path`` selects the format.
 
     ``.html`` is an interactive player. ``.gif`` is an animation. ``.png``, ``.svg`` and ``.pdf`` are diagrams of ranks
-    against time. ``.perfetto.json`` opens in ui.perfetto.dev and chrome://tracing. Raise InputError if the suffix is
-    different or the trace is empty.
+    against time. ``.perfetto.json`` opens in ui.perfetto.dev and chrome://tracing. Raise InputError for any other
+    suffix, or if the trace is empty.
 
     >>> from tempfile import TemporaryDirectory
     >>> from collectives import Message, Trace

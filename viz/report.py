@@ -120,7 +120,7 @@ def _question(answer: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
 
 
 def _flatten(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the dotted key, such as ``cluster.bandwidth``, and the text of each value that is not a table."""
+    """Yield the dotted key, such as ``cluster.bandwidth``, and the text of each value. Nested dicts are flattened."""
     for key, value in content.items():
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{key}.")

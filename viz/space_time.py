@@ -37,7 +37,7 @@ def space_time_figure(trace: Trace) -> Figure:
     """Return a space-time diagram with a line from sender to receiver for each message, and a bar for each span.
 
     A training run is shown until the end of its fourth step. If there are more than 20,000 messages, the figure shows
-    evenly spaced ones and says how many. A PNG is 1500 pixels wide. Raise InputError if the trace is empty.
+    an evenly spaced subset and its size. A PNG is 1500 pixels wide. Raise InputError if the trace is empty.
 
     >>> import simcomm
     >>> trace = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), 1 << 20)
@@ -119,7 +119,7 @@ def _draw_messages(axes: Axes, messages: Messages) -> None:
 
 
 def _key(axes: Axes, handles: Sequence[Artist], title: str, at_top: bool) -> Legend:
-    """Return a legend to the right of the picture, at its upper or lower end."""
+    """Return a legend to the right of the picture: at the upper end if ``at_top`` is True, else at the lower end."""
     words = [str(handle.get_label()) for handle in handles]
     corner: Literal["upper left", "lower left"] = "upper left" if at_top else "lower left"
     key = Legend(

@@ -1,4 +1,4 @@
-"""Colors, titles and axes that all pictures share. The colors are distinguishable with color blindness."""
+"""Colors, titles and axes that all pictures share. The colors are suitable for people with color blindness."""
 
 import colorsys
 from io import BytesIO
@@ -62,7 +62,7 @@ def rgb(color: str) -> tuple[float, float, float]:
 
 
 def text_color(background: str) -> str:
-    """Return black or white, whichever is easier to read on ``background``.
+    """Return a dark or a white text color, whichever is easier to read on ``background``.
 
     Source: the relative luminance of WCAG 2, without gamma correction.
     """
@@ -83,7 +83,7 @@ DPI = 150
 
 
 def log_ticks(low: float, high: float) -> Locator:
-    """Return the tick locator of a logarithmic axis that puts at least two ticks between ``low`` and ``high``.
+    """Return a tick locator for a logarithmic axis, with at least two ticks between ``low`` and ``high``.
 
     >>> [round(float(tick)) for tick in log_ticks(1, 12).tick_values(1, 12) if 1 <= tick <= 12]
     [1, 2, 5, 10]
@@ -141,7 +141,7 @@ def render_figure(figure: Figure, kind: str = "png") -> bytes:
 
 
 def write_figure(figure: Figure, path: Path | str) -> None:
-    """Write a matplotlib figure to a .png, .svg or .pdf file, atomically. Raise InputError if the suffix is different.
+    """Write a matplotlib figure to a .png, .svg or .pdf file, atomically. Raise InputError for any other suffix.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

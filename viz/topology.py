@@ -94,7 +94,7 @@ def topology_figure(graph: Graph, hosts: Sequence[str], title: str) -> Figure:
 
 
 def _with_memory(graph: Graph, hosts: Sequence[str]) -> Graph:
-    """Return the network. In the network of a single machine, one node replaces the two ends of the shared memory."""
+    """Return the network. If it is a single machine, one node represents its memory, in place of two nodes."""
     ends = memory_edge(graph, tuple(hosts))
     if ends is None:
         return graph
@@ -106,7 +106,7 @@ def _with_memory(graph: Graph, hosts: Sequence[str]) -> Graph:
 
 
 def _subtitle(graph: Graph, hosts: Sequence[str], network: GroupedNetwork) -> str:
-    """Return text with the numbers of ranks, nodes and links, and with a note if nodes are grouped."""
+    """Return text with the numbers of ranks, nodes and links, which also says whether nodes are grouped."""
     ends = memory_edge(graph, tuple(hosts))
     if ends is not None:
         shared = graph.edges[ends].get("shared_bandwidth", inf)
@@ -135,7 +135,7 @@ def _arrange(network: GroupedNetwork) -> tuple[dict[str, Point], dict[Edge, Line
 
 
 def _extent(network: GroupedNetwork, kind: str, at: Mapping[str, Point]) -> tuple[float, float]:
-    """Return the width and height in inches for a layout of this ``kind``."""
+    """Return the width and height in inches for a layout that ``place_nodes`` calls ``kind``."""
     rows = Counter(y for _, y in at.values())
     widest = max(rows.values())
     if kind == "tiers":
@@ -151,7 +151,7 @@ def _extent(network: GroupedNetwork, kind: str, at: Mapping[str, Point]) -> tupl
 
 
 def _least_gap(at: Mapping[str, Point], axis: int) -> float:
-    """Return the smallest distance between neighbors in a row (axis 0) or in a column (axis 1)."""
+    """Return the smallest distance between nodes in the same row (axis 0) or in the same column (axis 1)."""
     lines: dict[float, list[float]] = {}
     for place in at.values():
         lines.setdefault(round(place[1 - axis], 9), []).append(place[axis])
@@ -268,7 +268,7 @@ def _draw_box(axes: Axes, group: NodeGroup, x: float, y: float) -> None:
 
 
 def ranges(ranks: Sequence[int]) -> str:
-    """Return ranks as text. More than two ranges are shortened to the first rank, the last rank and the count.
+    """Return ranks as text. Instead of more than two ranges, the text has the first rank, the last rank and the count.
 
     >>> ranges([0, 1, 2, 3]), ranges([0, 2]), ranges([0, 2, 4, 6])
     ('0–3', '0, 2', '0 … 6, 4 in all')
@@ -281,7 +281,7 @@ def ranges(ranks: Sequence[int]) -> str:
 
 
 def _short_name(node: str, kind: str) -> str:
-    """Return the label of a node: the number of a machine part, "" for memory, or else the name."""
+    """Return the label of a node: the number of a machine part, or its name. Memory has an empty label."""
     match = PART.fullmatch(node)
     return "" if match and kind == "memory" else match[2] if match else node
 

@@ -1,4 +1,4 @@
-"""Draw training steps as bars that are divided into phases, with one bar for each what-if scenario.
+"""Draw training steps as bars that are divided into phases, to compare algorithms, clusters and what-if scenarios.
 
 If the scenario has no training, each bar is the duration of a collective.
 """
@@ -22,7 +22,7 @@ CHARACTER = 0.0125  # width of a character, as a share of the longest bar
 
 @dataclass(frozen=True)
 class Bar:
-    """The duration of a training step or a collective, divided into its phases; all in seconds.
+    """The duration of a training step or a collective in seconds, divided into its phases.
 
     ``seconds`` is the total, or None if the run hangs. It may differ from the sum of ``parts``, because the total and
     each phase are separate medians over steps.
@@ -82,7 +82,7 @@ def _draw_bar(axes: Axes, row: float, bar: Bar, colors: Mapping[str, str], longe
 
 
 def _draw_groups(axes: Axes, rows: Sequence[float], bars: Sequence[Bar]) -> None:
-    """Write the name of each bar to its left, and the name of each group once, further left."""
+    """Write the name of each bar to its left. The name of a group appears once, further left."""
     place = axes.get_yaxis_transform()
     is_alone = len({bar.name for bar in bars}) == 1
     for group in dict.fromkeys(bar.group for bar in bars):

@@ -46,9 +46,10 @@ SAMPLES = 9  # frames that the palette is made from
 
 
 def encode_gif(frame: Callable[[int], Pixels], count: int, fps: float, hold: float) -> bytes:
-    """Return a looping GIF of ``count`` frames at ``fps`` frames per second; the last frame stays for ``hold`` seconds.
+    """Return a looping GIF of ``count`` frames at ``fps`` frames per second.
 
-    ``frame(index)`` returns the pixels of a frame. It is called once per frame, in any order.
+    ``frame(index)`` returns the pixels of a frame. It is called once per frame, in any order. The last frame stays for
+    ``hold`` seconds.
 
     >>> encode_gif(lambda index: np.full((4, 4, 3), index, np.uint8), count=2, fps=10, hold=1)[:6]
     b'GIF89a'
@@ -68,7 +69,7 @@ def encode_gif(frame: Callable[[int], Pixels], count: int, fps: float, hold: flo
 
 @dataclass(frozen=True)
 class _Palette:
-    """A palette of at most 255 colors. The most frequent colors are exact; other colors are approximated."""
+    """A palette of at most 255 colors. Frequent colors are exact, and all others are approximated."""
 
     image: Image.Image
     exact: Codes  # sorted
@@ -126,8 +127,8 @@ def animate(
     """Write a GIF of 720 x 480 pixels in which messages move over a drawing of the network.
 
     The animation lasts ``seconds`` seconds, and then shows the last frame for two more seconds. Each message appears in
-    at least one frame. ``progress(done, total)`` is called after each frame with the number of finished frames and the
-    total number of frames.
+    at least one frame, unless more than 256 are in flight at once. ``progress(done, total)`` is called after each frame
+    with the number of finished frames and the total number of frames.
 
     Raise InputError if the suffix is not ``.gif``, the trace is empty, or ``fps`` is not above 0 and at most 50. Also
     raise InputError if the animation would have fewer than 2 or more than 600 frames.

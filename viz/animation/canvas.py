@@ -56,7 +56,7 @@ class Canvas:
         return float(text.get_window_extent(self._agg.get_renderer()).width)
 
     def fit(self, text: Text, width: float) -> None:
-        """Shorten a text to at most ``width`` pixels, ending with an ellipsis."""
+        """Shorten a text that is wider than ``width`` pixels, and end it with an ellipsis."""
         words = text.get_text()
         while words and self.text_width(text) > width:
             words = words[:-1]
@@ -111,5 +111,5 @@ class Bars:
         self._collection.set_verts([*np.stack([np.stack(corner, axis=1) for corner in corners], axis=1)])
 
     def recolor(self, colors: Sequence[str | tuple[str, float]]) -> None:
-        """Set the color of each rectangle, or its color and its opacity from 0 to 1."""
+        """Set the color of each rectangle. A color may also be a tuple of a color and its opacity from 0 to 1."""
         self._collection.set_facecolor(colors)

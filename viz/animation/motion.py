@@ -51,15 +51,18 @@ class Motion:
         return np.flatnonzero((self.first <= frame) & (frame < self.last))
 
     def share(self, index: int, frame: int) -> float:
-        """Return how far a message has moved at a frame, from 0 to 1.
+        """Return the position of a message in a frame, as a fraction of its line from 0 to 1.
 
-        The result is 0.5 for a message that starts and ends between two frames.
+        The result is 0.5 if the message starts and ends between two frames.
         """
         begin, end, now = self.begin[index], self.end[index], self.times[frame]
         return float((now - begin) / (end - begin)) if begin <= now < end else 0.5
 
     def position(self, index: int, frame: int, back: float = 0.0) -> tuple[float, float]:
-        """Return the position of a message's dot in a frame, moved back by the fraction ``back`` of its line."""
+        """Return the position of a message's dot in a frame.
+
+        ``back`` moves the dot back along its line, by a fraction of the line's length.
+        """
         return point_along(self.lines[self.line[index]], self.share(index, frame) - back)
 
     def rate(self, index: Ints) -> Floats:
@@ -68,7 +71,7 @@ class Motion:
 
 
 def follow_messages(trace: Trace, layout: Layout, times: Floats) -> Motion:
-    """Return how a trace's messages move over a layout. ``times`` are the times of the frames, in seconds.
+    """Return the movement of a trace's messages over a layout. ``times`` has the time of each frame in seconds.
 
     A message is visible in each frame during which it is in flight, and in at least one frame.
     """
@@ -92,7 +95,7 @@ def phases_at(trace: Trace, time: float) -> dict[int, str]:
 
 
 def link_use(motion: Motion, active: Ints, bandwidths: dict[Edge, float]) -> dict[Edge, float]:
-    """Return each link's utilization from 0 to 1 while the ``active`` messages are in flight at their average rates."""
+    """Return each link's utilization from 0 to 1, if each ``active`` message is sent at its average rate."""
     used: dict[Edge, float] = {}
     for index, rate in zip(active, motion.rate(active), strict=True):
         for edge in motion.edges[motion.line[index]]:
@@ -104,11 +107,12 @@ FRAMES_TO_FOLLOW = 3  # frames in which a dot must be for the eye to follow it
 
 
 def frame_times(trace: Trace, count: int) -> Floats:
-    """Return the time in seconds, from 0 to ``trace.elapsed``, that each of ``count`` frames shows.
+    """Return the time within the run, in seconds, that each of ``count`` frames shows.
 
-    Frames are evenly spaced if at least 90 % of the messages last for ``FRAMES_TO_FOLLOW`` frames or more. Otherwise
-    more frames show busy periods, so that you can follow short messages. If that is not enough, more frames may show
-    the beginning of the run. A trace without messages uses its spans instead.
+    The times range from 0 to ``trace.elapsed``. They are evenly spaced if at least 90 % of the messages last for
+    ``FRAMES_TO_FOLLOW`` frames or more. Otherwise, busy periods get more frames, so that viewers can follow short
+    messages. If most messages are still too short, the beginning of a long run gets half of the frames. In a trace
+    without messages, spans determine the frames.
 
     >>> from collectives import Message
     >>> frame_times(Trace("x", "predicted", 2, 3.0, [Message(0, 1, 0, 0, 10, 0.0, 3.0)]), 4)

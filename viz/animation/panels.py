@@ -1,4 +1,4 @@
-"""The panel next to the network: each rank's buffer contents, received bytes, or phase of the training step."""
+"""The panel next to the network, which shows each rank's buffers, received bytes, or phase of the training step."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ from viz.style import FAINT, GREY, INK, PANE, chunk_colors, text_color
 
 @dataclass(frozen=True)
 class Filling:
-    """The buffer contents over time: the fraction of ranks that has contributed to each chunk of each rank."""
+    """The fraction of ranks that have contributed to each rank's copy of each chunk, over time."""
 
     times: npt.NDArray[np.float64]  # [changes]
     shares: npt.NDArray[np.float64]  # [changes, ranks, chunks], valid from the time of the change on
     complete: npt.NDArray[np.bool_]  # [changes, ranks, chunks]: whether the chunk has its final contents
 
     def at(self, time: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        """Return the contributed fractions and the complete flags at a time, each of shape [ranks, chunks]."""
+        """Return the fractions and the ``complete`` flags at a time in seconds, each of shape [ranks, chunks]."""
         index = np.searchsorted(self.times, time, side="right") - 1
         return np.asarray(self.shares[index]), np.asarray(self.complete[index])
 
 
 def find_filling(trace: Trace) -> Filling | None:
-    """Return the buffer contents over time. Return None without messages, or if the contents are unknown."""
+    """Return the buffer contents over time. Return None if the contents are unknown or the trace has no messages."""
     buffers = follow_buffers(trace) if len(trace.messages) else None
     if buffers is None:
         return None
@@ -91,15 +91,15 @@ class StepCounter:
         return "done" if time >= self._elapsed else ""
 
     def marks(self) -> npt.NDArray[np.float64]:
-        """Return where to mark the start of each step or message on the progress bar, as fractions of the run.
+        """Return the start of each step or message as a fraction of the run, to mark it on the progress bar.
 
-        The result is empty if there are more than 40 marks.
+        The result is empty if there are more than 40 steps or messages.
         """
         return self._begin / self._elapsed if len(self._begin) <= 40 else np.zeros(0)  # more would crowd
 
 
 def _merge(number: Ints, begin: Floats, end: Floats) -> tuple[Floats, Floats]:
-    """Merge all intervals that have the same number, such as a step. Return the starts and ends, sorted by start."""
+    """Merge intervals that have the same number. Return the merged starts and ends, sorted by start."""
     numbers, where = np.unique(number, return_inverse=True)
     first, last = np.full(len(numbers), np.inf), np.full(len(numbers), -np.inf)
     np.minimum.at(first, where, begin)
@@ -114,10 +114,10 @@ Panel = Callable[[float], None]  # shows the state at a time, in seconds
 
 
 def add_panel(canvas: Canvas, trace: Trace, phases: dict[str, str], box: Box) -> Panel:
-    """Draw a panel with a row per rank: buffer contents in a collective, training phases, or received bytes.
+    """Draw a panel with one row per rank, and return a function that updates the panel to a time in seconds.
 
-    Return a function that updates the panel to a time in seconds. The function does nothing if there are too many
-    ranks.
+    The rows show training phases, the buffer contents of a collective or, if these are unknown, the received bytes. If
+    the panel has no room for all ranks, nothing is drawn.
     """
     if not has_room(trace):
         return lambda time: None
@@ -148,7 +148,7 @@ def _rows(canvas: Canvas, ranks: int, box: Box, heading: str, caption: str, tall
 
 
 def _buffers_panel(canvas: Canvas, known: Filling, box: Box) -> Panel:
-    """Draw a cell for each chunk of each rank, which fills up as contributions arrive and turns solid when complete."""
+    """Draw a cell for each chunk of each rank. Contributions fill the cell, and it turns solid when complete."""
     ranks, chunks = known.shares.shape[1:]
     wide = min(30.0, (box.right - box.left - 52) / chunks)
     height, top = _rows(canvas, ranks, box, "Buffers", "by chunk; solid when complete", min(30.0, 1.5 * wide))

@@ -1,4 +1,4 @@
-"""The network in an animation: hosts, switches and links in the background, with moving messages on top."""
+"""The network in an animation: hosts, switches and links in the background, and moving messages in front."""
 
 from collections import Counter
 
@@ -68,7 +68,7 @@ class Scene:
         self._numbers = [canvas.add_moving(canvas.text(0, 0, "", 9, align="center", bold=True)) for _ in range(NUMBERS)]
 
     def _add_marks(self, canvas: Canvas) -> list[Artist]:
-        """Return a cross on the failed rank, or dashed lines between deadlocked ranks; hidden until the failure."""
+        """Return a cross on the failed rank, or a dashed line from each deadlocked rank to the one it waits for."""
         if self._trace.failure is None:
             return []
         at = np.array([self._layout.positions[self._layout.hosts[rank]] for rank in self._trace.failure.ranks])
@@ -106,7 +106,7 @@ class Scene:
             canvas.fit(words, 2 * radius + 8)
 
     def _draw_bandwidths(self, canvas: Canvas) -> None:
-        """Label the links with an unusual bandwidth. The heading shows the usual bandwidth."""
+        """Label the links that ``odd_links`` returns with their bandwidths."""
         if self._layout.memory:
             return
         for (a, b), bandwidth in odd_links(self._trace).items():
@@ -119,7 +119,7 @@ class Scene:
 
     @property
     def numbered(self) -> bool:
-        """Whether the largest dots have room for the number of their chunk."""
+        """Whether the largest dots have room for a chunk number."""
         return bool(self._radii.max(initial=0.0) >= SMALLEST_NUMBERED)
 
     def show(self, frame: int) -> int:
@@ -170,7 +170,7 @@ class Scene:
                     )
 
     def _positions_apart(self, shown: Ints, frame: int) -> np.ndarray:
-        """Return the positions of the dots. Dots at the same place are moved back along their lines to be visible."""
+        """Return the positions of the dots. Dots that would overlap are moved back along their lines."""
         taken: Counter[tuple[int, int]] = Counter()
         positions = []
         for index in shown:

@@ -35,7 +35,7 @@ class Box:
 
     @classmethod
     def around(cls, x: float, y: float, radius: float, tall: float | None = None) -> "Box":
-        """Return the box that reaches ``radius`` to the left and right of a point, and ``tall`` up and down.
+        """Return a box with its center at (x, y). Its width is ``2 * radius``, and its height is ``2 * tall``.
 
         ``tall`` defaults to ``radius``.
         """
@@ -48,7 +48,7 @@ class Box:
         return self.at(0.5, 0.5)
 
     def at(self, x: float, y: float) -> Point:
-        """Return the point at the fractions ``x`` and ``y`` of the width and height."""
+        """Return the point at a fraction ``x`` of the width and a fraction ``y`` of the height."""
         return self.left + x * (self.right - self.left), self.bottom + y * (self.top - self.bottom)
 
 
@@ -79,7 +79,7 @@ class Layout:
         return self.lines[a, b] if (a, b) in self.lines else line_between(self.positions, a, b, self.radii)
 
     def _memory_line(self, memory: Box, src: str, into: str, out: str, dst: str) -> Line:
-        """Return the line from ``src`` into the memory box, along its middle, and out to ``dst``."""
+        """Return the line of a message from ``src`` through the memory box to ``dst``."""
         down, up, middle = self.lines[src, into], self.lines[out, dst], memory.middle[1]
         return np.array([down[0], (down[1][0], middle), (up[0][0], middle), up[1]])
 
@@ -94,7 +94,7 @@ def natural_order(name: str) -> list[tuple[int, str]]:
 
 
 def fit_into(box: Box, positions: dict[str, Point]) -> dict[str, Point]:
-    """Scale positions to fill ``box``. Along an axis on which all positions are equal, center them."""
+    """Scale positions so that they fill ``box``. If all positions on an axis are equal, they are centered."""
     points = np.array(list(positions.values()))
     low, high = points.min(axis=0), points.max(axis=0)
     spread = np.where(high - low > 1e-6, high - low, np.inf)
@@ -120,7 +120,7 @@ def _to_nearest(at: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def fitting_radius(points: list[Point]) -> float:
-    """Return the largest symbol radius, from 2.5 to ``LARGEST_HOST`` pixels, that leaves gaps between ``points``."""
+    """Return a symbol radius of 34 % of the smallest distance between points, from 2.5 to ``LARGEST_HOST`` pixels."""
     least = float(_to_nearest(np.array(points)).min(initial=np.inf))
     return min(LARGEST_HOST, max(2.5, 0.34 * least))
 
@@ -134,8 +134,9 @@ def bend_line(line: Line, by: Point) -> Line:
 
 
 def line_between(positions: dict[str, Point], a: str, b: str, radii: dict[str, float]) -> Line:
-    """Return the line from the rim of symbol ``a`` to that of ``b``, moved to its right to leave room for the opposite
-    line.
+    """Return the line between two symbols, from border to border.
+
+    The line is to the right of the centers, so that lines from ``a`` to ``b`` and from ``b`` to ``a`` are side by side.
     """
     start, end = np.array(positions[a]), np.array(positions[b])
     length = float(np.hypot(*(end - start))) or 1.0
@@ -152,10 +153,10 @@ ASIDE = 0.3  # bend around other nodes of a line outside rows, in inches
 
 
 def draw_lines(at: Mapping[str, Point], edges: Iterable[Edge], *, up: Iterable[str], in_rows: bool) -> dict[Edge, Line]:
-    """Return the line of each edge. A straight line that would cross another node is bent around it.
+    """Return the line of each edge. A straight line that would cross another node is bent around the node.
 
-    If nodes are in rows, a bent line within a row is an arc below the row. The arc is above the row if the edge starts
-    at a node in ``up``.
+    If nodes are in rows, a bent line within a row is an arc. The arc is above the row if the edge starts at a node in
+    ``up``, else below the row.
 
     >>> at = {"a": (0.0, 0.0), "b": (1.0, 0.0), "c": (2.0, 0.0)}
     >>> lines = draw_lines(at, [("a", "b"), ("a", "c")], up=[], in_rows=True)
@@ -191,7 +192,7 @@ def _passed(at: Mapping[str, Point], a: str, b: str) -> int:
 
 
 def _ports(at: Mapping[str, Point], arcs: Iterable[Edge]) -> dict[Edge, tuple[float, float]]:
-    """Return how far each arc's two ends are shifted horizontally from their nodes, so that arcs do not cross."""
+    """Return the horizontal shift of each arc's two ends, in inches. Shifted arcs do not cross."""
     ends: dict[str, list[tuple[bool, float, Edge]]] = defaultdict(list)
     for a, b in arcs:
         length = at[b][0] - at[a][0]
@@ -205,7 +206,7 @@ def _ports(at: Mapping[str, Point], arcs: Iterable[Edge]) -> dict[Edge, tuple[fl
 
 
 def _arc(start: Point, end: Point, ports: tuple[float, float], height: float) -> Line:
-    """Return half an ellipse between two nodes of a row. A negative height puts it below the row."""
+    """Return half an ellipse between two nodes of a row. If ``height`` is negative, the arc is below the row."""
     x, u = start[0] + ports[0], end[0] + ports[1]
     angle = np.linspace(np.pi, 0.0, 33)
     return np.stack([(x + u) / 2 + (u - x) / 2 * np.cos(angle), start[1] + height * np.sin(angle)], axis=1)

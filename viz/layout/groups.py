@@ -66,7 +66,7 @@ def _is_readable(graph: Graph, hosts: Sequence[str]) -> bool:
 
 
 def _machine(graph: Graph, node: str) -> str:
-    """Return the machine of a node, such as ``n0``, or the node itself for a switch or a host."""
+    """Return the machine that contains a node, such as ``n0``. For a switch or a host, return ``node`` unchanged."""
     machine, dot, _ = node.partition(".")
     return machine if dot and graph.nodes[node].get("kind", "switch") != "switch" else node
 
@@ -122,7 +122,7 @@ def _network(graph: Graph, hosts: Sequence[str], of: Mapping[str, str]) -> Group
 
 
 def _links(graph: Graph, of: Mapping[str, str]) -> Graph:
-    """Return the graph of groups. Each edge counts the links that it represents, by medium and bandwidth."""
+    """Return the graph of groups. The attribute ``cables`` of an edge counts its links by medium and bandwidth."""
     links: Graph = nx.DiGraph()
     for node, data in graph.nodes(data=True):  # a node that is drawn alone keeps its kind and tier
         attributes = {key: value for key, value in data.items() if key in ("kind", "tier") and of[node] == node}

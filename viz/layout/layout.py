@@ -118,14 +118,17 @@ def place_nodes(graph: Graph, hosts: Sequence[str]) -> Placement:
 
 
 def find_tiers(graph: Graph, hosts: Sequence[str]) -> dict[str, int]:
-    """Return the number of links from each node to the nearest of ``hosts``, or 1 if no path exists."""
+    """Return the number of links from each node to the nearest of ``hosts``. A node without a path to them gets 1."""
     sources = {host for host in hosts if host in graph}
     lengths = nx.multi_source_dijkstra_path_length(graph.to_undirected(as_view=True), sources, weight=lambda *_: 1)
     return {node: int(lengths.get(node, 1)) for node in graph}
 
 
 def _circle(names: Sequence[str], start: float | None = None) -> dict[str, Point]:
-    """Return positions on a circle, clockwise from angle ``start``. Default: the top; two nodes are side by side."""
+    """Return positions on a circle, clockwise from the angle ``start``.
+
+    By default, the first node is at the top, or on the left if there are two nodes.
+    """
     start = start if start is not None else pi if len(names) == 2 else -pi / 2
     angles = [start + 2 * pi * index / len(names) for index in range(len(names))]
     return {
@@ -135,7 +138,7 @@ def _circle(names: Sequence[str], start: float | None = None) -> dict[str, Point
 
 
 def _inner_circle(graph: Graph, inner: Sequence[str], outer: dict[str, Point]) -> dict[str, Point]:
-    """Return switches evenly spaced on a smaller circle, in the order of their hosts."""
+    """Return the positions of switches on a smaller circle, in the order of their hosts."""
     order = list(outer)
     first = {
         node: min((order.index(peer) for peer in graph.predecessors(node) if peer in outer), default=0)
@@ -149,7 +152,7 @@ def _inner_circle(graph: Graph, inner: Sequence[str], outer: dict[str, Point]) -
 
 
 def _racks(graph: Graph, hosts: list[str], switches: list[str]) -> dict[str, Point]:
-    """Return the positions of two switches in the middle, and of each switch's hosts on an arc next to it."""
+    """Return the positions of two switches in the middle, and of the hosts of each switch on an arc next to it."""
     at = {switches[0]: (0.33, 0.5), switches[1]: (0.67, 0.5)}
     for switch, x, side in ((switches[0], 0.29, -1), (switches[1], 0.71, 1)):
         rack_hosts = [host for host in hosts if switch in graph[host]]
@@ -175,7 +178,7 @@ def _rows(graph: Graph, hosts: list[str], tiers: dict[str, int]) -> dict[str, Po
 
 
 def lay_out_memory(all_hosts: tuple[str, ...], hosts: tuple[str, ...], memory_edge: Edge, box: Box) -> Layout:
-    """Place the ranks in a row above the memory, and a second row below if there are more than eight."""
+    """Return a layout with the ranks above the memory. If there are more than eight, half of them are below it."""
     above = len(all_hosts) if len(all_hosts) <= 8 else (len(all_hosts) + 1) // 2
     below = len(all_hosts) - above
     centre = 0.5 if below else 0.3

@@ -35,7 +35,7 @@ ROWS = {"nvswitch": 0, "gpu": 1, "host": 1, "pcie": 2, "cpu": 3, "memory": 4, "n
 def place_in_rows(graph: Graph, hosts: Sequence[str]) -> dict[str, Point]:
     """Return the position of each node, with one row per kind of node.
 
-    If there are only hosts, or only GPUs and at most eight, they form a circle.
+    The nodes form a circle if all are hosts, or if all are GPUs and there are at most eight.
     """
     kinds = {node: kind_of(graph, node, hosts) for node in graph}
     if set(kinds.values()) <= {"host"} or (set(kinds.values()) == {"gpu"} and len(graph) <= 8):
@@ -55,7 +55,7 @@ def place_in_rows(graph: Graph, hosts: Sequence[str]) -> dict[str, Point]:
 
 
 def kind_of(graph: Graph, node: str, hosts: Sequence[str]) -> str:
-    """Return the ``kind`` of a node in the graph. Default: ``host`` for a node in ``hosts``, else ``switch``."""
+    """Return the ``kind`` of a node in the graph. Its default is ``host`` for nodes in ``hosts``, else ``switch``."""
     kind: str = graph.nodes[node].get("kind") or ("host" if node in hosts else "switch")
     return kind
 
@@ -136,7 +136,7 @@ def _with_kinds(graph: Graph, nodes: Iterable[str]) -> Graph:
 
 
 def _without_arcs(graph: Graph, at: dict[str, Point], box: Box) -> Box:
-    """Return ``box`` without the space for arcs below the lowest row and above the highest row."""
+    """Return ``box`` without the space that arcs need below the lowest row and above the highest row."""
     heights = {
         at[a][1]: _arc_height(at, a, b, part_kind(a) == "gpu") for a, b in graph.edges if _passes_others(at, a, b)
     }
@@ -146,15 +146,14 @@ def _without_arcs(graph: Graph, at: dict[str, Point], box: Box) -> Box:
 
 
 def _passes_others(at: dict[str, Point], a: str, b: str) -> bool:
-    """Return whether a straight line between two nodes of the same row crosses other nodes."""
     (x, y), (u, v) = at[a], at[b]
     return y == v and abs(u - x) > 1
 
 
 def _arc_height(at: dict[str, Point], a: str, b: str, is_gpu: bool) -> float:
-    """Return the height in pixels of the arc that bends a link around nodes of its row; 0 if the link passes none.
+    """Return the height in pixels of a link's arc around other nodes of its row, or 0 if there are none.
 
-    The height is negative for GPUs, so their arcs are below the row. It differs between the two directions of a link.
+    Arcs between GPUs are below the row: their heights are negative. The two directions have different heights.
     """
     if not _passes_others(at, a, b):
         return 0.0

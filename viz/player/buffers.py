@@ -27,7 +27,7 @@ Cell = tuple[int, int, int]  # rank, chunk, contributors
 
 @dataclass
 class LandedMessage:
-    """A message's effect on its receiver: the contributors to the carried chunks, and the chunks that change."""
+    """The contributors to the chunks that a message carries, and the chunks that it changes on its receiver."""
 
     rank: int
     step: int  # the receiver's step
@@ -38,7 +38,7 @@ class LandedMessage:
 
 @dataclass(frozen=True)
 class Contributions:
-    """The ranks that have contributed to each chunk at the start and at the end, and the effect of each message."""
+    """The ranks that have contributed to each chunk at the start and end of a run, and the effect of each message."""
 
     start: list[list[int]]  # [rank][chunk], scratch left out
     wanted: list[list[int]]  # [rank][chunk]: contributors at the end; 0 where the collective promises nothing
@@ -88,7 +88,7 @@ def _until_a_deadlock(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
 
 
 def _follow(run: SymbolicRun, order: Iterable[tuple[int, int, int]]) -> Contributions:
-    """Complete the steps of a symbolic run in the given order, and return the contributors."""
+    """Complete the steps of a symbolic run in the given order, and return which ranks contribute to each chunk."""
     schedule = run.schedule
     start = [row[: schedule.chunks] for row in run.who]
     landings: dict[Sent, LandedMessage] = {}
@@ -144,7 +144,7 @@ COMPLETE = 1 << 30  # a flag next to the contributors: the chunk is as the colle
 class Buffers:
     """The contributors to each rank's chunks over time, as arrays of changes.
 
-    The contributors are a bit mask for up to ``DISTINCT_RANKS`` ranks, and only their number for more ranks.
+    With up to ``DISTINCT_RANKS`` ranks, the contributors to a chunk are a bit mask. With more ranks, they are a count.
     """
 
     chunks: int
@@ -160,8 +160,8 @@ class Buffers:
 def follow_buffers(trace: Trace) -> Buffers | None:
     """Return the buffer contents over time, or None if they cannot be determined.
 
-    That is the case for training runs, for more than 64 ranks, for unknown algorithms, and for messages that do not
-    match the algorithm. The contents depend only on which send matches which receive, not on the times of messages.
+    The contents are unknown for training runs, for more than 64 ranks, for unknown algorithms, and if the messages do
+    not match the algorithm. They depend only on which send matches which receive, not on the times of messages.
     """
     contributions, messages = _contributions(trace), trace.messages
     if contributions is None:
@@ -210,7 +210,7 @@ def _changes(messages: Messages, landings: Sequence[LandedMessage], encode: "_En
 
 
 class _Encoder:
-    """Encodes the contributors to a chunk as an integer, with the flag ``COMPLETE`` if the contents are final."""
+    """Encodes the contributors to a chunk as an integer. It has the flag ``COMPLETE`` if the contents are final."""
 
     def __init__(self, wanted: list[list[int]], world_size: int) -> None:
         self.wanted = wanted
@@ -227,9 +227,10 @@ class _Encoder:
 
 
 def _contributions(trace: Trace) -> Contributions | None:
-    """Return which ranks contribute to each chunk in a trace's program, up to its failure; None if this is unknown.
+    """Return which ranks contribute to each chunk in a trace's program, up to its failure.
 
-    A trace without a program may come from an untrusted file, so only the names of library algorithms are looked up.
+    Return None if this is unknown. A trace without a program may come from an untrusted file, so only the names of
+    library algorithms are looked up.
     """
     # buffers of more ranks would be too small to see
     if trace.title.startswith("training/") or trace.world_size > 64:

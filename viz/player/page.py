@@ -47,7 +47,9 @@ class ShownNodes:
 
 
 def place(trace: Trace, hosts: Sequence[str], used: set[str]) -> ShownNodes:
-    """Return the positions of nodes, or groups if there are many ranks. ``used`` has the nodes on message routes.
+    """Return the positions of nodes in the player. If there are many ranks, select the layout of groups instead.
+
+    ``used`` has the nodes on message routes.
 
     >>> place(Trace("two", "predicted", 2, 1.0), ["h0", "h1"], set()).at
     {'h0': (0.0, 0.5), 'h1': (1.0, 0.5)}
@@ -64,7 +66,10 @@ def place(trace: Trace, hosts: Sequence[str], used: set[str]) -> ShownNodes:
 
 
 def find_groups(trace: Trace, hosts: Sequence[str], most: int = 64) -> list[tuple[str, int]]:
-    """Divide consecutive ranks into groups by machine or switch, or else equally. Return each name and size.
+    """Divide consecutive ranks into groups, and return the name and size of each group.
+
+    The ranks of one machine or switch form a group. If this does not give 2 to ``most`` groups, ranks are divided
+    equally.
 
     >>> find_groups(Trace("four", "predicted", 4, 1.0), ["h0", "h1", "h2", "h3"], most=2)
     [('ranks 0–1', 2), ('ranks 2–3', 2)]
@@ -92,8 +97,8 @@ MOST_RUNS = 9  # keys 1 to 9 select runs
 def export(title: str, runs: Sequence[PlayedRun], teaches: bool = False) -> dict[str, Any]:
     """Return the data of the player's page as a dict for JSON.
 
-    If ``teaches``, the page first shows two runs side by side and says which rank waits. Raise InputError if a trace is
-    empty, there are no runs or more than nine, or the runs are on different networks.
+    If ``teaches`` is True, the page first shows two runs side by side and says which rank waits. Raise InputError if a
+    trace is empty, there are no runs or more than nine, or the runs are on different networks.
 
     >>> from collectives import Message
     >>> trace = Trace("broadcast/naive", "predicted", 2, 1.0, [Message(0, 1, 0, 0, 8, 0.0, 1.0)])
@@ -148,7 +153,8 @@ ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", 
 def write_player(title: str, runs: Sequence[PlayedRun], path: Path | str, teaches: bool = False) -> None:
     """Write an interactive ``.html`` page that replays one to nine runs on the same network. The page works offline.
 
-    Raise InputError if the suffix is different, a trace is empty, or the runs are on different networks.
+    Raise InputError if the suffix is not ``.html``, a trace is empty, there are no runs or more than nine, or the runs
+    are on different networks.
 
     >>> from tempfile import TemporaryDirectory
     >>> from collectives import Message, Trace
@@ -198,7 +204,7 @@ def read_sources() -> tuple[str, str, str]:
 
 
 def _in_order(name: str, texts: dict[str, str]) -> dict[str, str]:
-    """Return the source of a JavaScript module and of all modules that it imports, by name, dependencies first."""
+    """Return the sources of a JavaScript module and of all modules that it imports. Imported modules come first."""
     text = (files("viz.player") / "web" / f"{name}.js").read_text(encoding="utf-8")
     for needed in IMPORT.findall(text):
         if needed not in texts:

@@ -61,8 +61,9 @@ def _smallest(column: npt.NDArray[Any]) -> str:
 def find_depths(messages: Messages) -> Ints:
     """Return the depth of each message: the length of the longest chain of messages that precede it.
 
-    A message precedes another one if a rank has it in an earlier step of the same channel. Times do not matter, because
-    messages of a real run can overtake each other. Messages that wait for each other in a cycle get depth 0.
+    A message precedes another one if a rank sends or receives it in an earlier step of the same channel. Times do not
+    matter, because messages of a real run can overtake each other. Messages that wait for each other in a cycle get
+    depth 0.
     """
     sent, received, following = _program_steps(messages)
     steps, number = len(following), len(messages)
@@ -94,9 +95,10 @@ def find_depths(messages: Messages) -> Ints:
 
 
 def _program_steps(messages: Messages) -> tuple[Ints, Ints, Ints]:
-    """Return the step index of each message's send and receive, and the index of each step's successor or -1.
+    """Return the step index of each message's send and receive, and the index of each step's successor.
 
-    Steps are counted per rank and channel, across all collectives. Steps without messages are omitted.
+    The successor of a program's last step is -1. Steps are counted per rank and channel, across all collectives. Steps
+    without messages are omitted.
     """
     ranks = int(max(messages.src.max(initial=0), messages.dst.max(initial=0))) + 1
     steps = int(max(messages.step.max(initial=0), messages.dst_step.max(initial=0))) + 1
@@ -119,7 +121,7 @@ MOST_MESSAGES = 200_000  # messages of a page; above it, the page has aggregates
 
 
 def aggregate(trace: Trace, loads: LinkLoads, limits: RunLimits, groups: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    """Return a summary of a large run by time bins, which the page shows in place of single messages."""
+    """Return a summary of a large run by time bins. The page shows the summary in place of single messages."""
     messages = trace.messages
     sizes = [size for _, size in groups]
     group = np.repeat(np.arange(len(groups)), sizes)
@@ -151,9 +153,9 @@ def aggregate(trace: Trace, loads: LinkLoads, limits: RunLimits, groups: Sequenc
 
 
 def list_messages(trace: Trace, limits: RunLimits) -> dict[str, Any]:
-    """Return the messages as packed columns, which the page unpacks when you open a rank.
+    """Return the messages as packed columns, which the page unpacks when the user opens a rank.
 
-    If the columns are too large, only the messages of some ranks are included: ranks at degraded links, their peers,
+    If the columns are too large, only the messages of some ranks are included: ranks at bottleneck links, their peers,
     and evenly spaced ranks. ``ranks`` lists these ranks, and is None if all ranks are included.
     """
     messages = trace.messages
@@ -221,8 +223,9 @@ LISTED = 48  # cables listed in the panel
 class PlayedRun:
     """A trace to replay in the player, with the name to show.
 
-    ``buffers`` has the buffer contents. Default: computed from the trace's algorithm if it is known. ``lines`` has, for
-    each message, the line numbers of its send and its receive in the user's program. Default: unknown.
+    ``buffers`` has the buffer contents. By default, they are computed from the trace's algorithm if it is known.
+    ``lines`` has the line numbers of each message's send and receive in the user's program. By default, they are
+    unknown.
     """
 
     trace: Trace
@@ -232,7 +235,10 @@ class PlayedRun:
 
 
 def export_run(run: PlayedRun, groups: Sequence[tuple[str, int]], in_groups: bool = False) -> dict[str, Any]:
-    """Return a run as a dict for JSON. It has a summary in place of messages if it is large or if ``in_groups``."""
+    """Return a run as a dict for JSON.
+
+    If the run is large or ``in_groups`` is True, the dict has a summary in place of messages.
+    """
     trace = run.trace
     loads = link_loads(trace)
     limits = find_limits(trace, loads)
@@ -275,7 +281,6 @@ def _cable(cable: Any, loads: LinkLoads) -> dict[str, Any]:
 
 
 def _in_full(run: PlayedRun, routes: LinkRoutes) -> dict[str, Any]:
-    """Return all messages and spans of a run, and the buffer contents if known."""
     trace, buffers = run.trace, run.buffers or follow_buffers(run.trace)
     messages, depths = trace.messages, find_depths(trace.messages)
     used, route = np.unique(messages.route, return_inverse=True)
