@@ -373,7 +373,7 @@ def algorithm(
         label, first = name or function.__name__, first_arguments(spec)
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         if sum(parameter.kind in kinds for parameter in function_parameters(function)) < len(first):
-            raise InputError(f"{collective}/{label}: the program must take ({', '.join(first)})")
+            raise InputError(f"{collective}/{label}: the program must take the arguments ({', '.join(first)})")
         declared = Algorithm(spec, label, function, chunks, scratch)
         of_function: dict[str, Any] = {
             key: getattr(function, key) for key in WRAPPER_ASSIGNMENTS if hasattr(function, key)

@@ -49,8 +49,8 @@ def check_strategy(job: Job) -> None:
     if shape is None and (parallelism.tensor > 1 or parallelism.experts):
         option = "tensor" if parallelism.tensor > 1 else "experts"
         raise InputError(
-            f"{option} requires a transformer, and the profile of {quote(profile.model)} has no dimensions; "
-            "use gpt:layers=...,width=..., or remove the key"
+            f"{option} requires a transformer with known dimensions, unlike {quote(profile.model)}; "
+            f"use gpt:layers=...,width=..., or remove {option}"
         )
     if shape is not None and shape.kv_heads % parallelism.tensor:
         raise InputError(f"the model's KV heads ({shape.kv_heads}) must be a multiple of tensor ({parallelism.tensor})")

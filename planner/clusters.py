@@ -88,15 +88,15 @@ def check_devices(cluster: Cluster, count: int) -> None:
     if not isinstance(cluster, NcclCluster):
         if count > cluster.world_size:
             raise InputError(
-                f"{cluster.title} has {cluster.world_size} devices; for {count} use a larger cluster, for example "
-                f"--set cluster.hosts={count}"
+                f"{cluster.title} has only {cluster.world_size} devices, not {count}; use a larger cluster, for "
+                f"example --set cluster.hosts={count}"
             )
         return
     system = cluster.system
     nodes = -(-count // system.gpus)
     if nodes > 1 and count % system.gpus:
-        raise InputError(f"{count} devices do not fill hosts of {system.gpus}; use a multiple of {system.gpus}")
+        raise InputError(f"{count} devices do not fill hosts of {system.gpus} GPUs; use a multiple of {system.gpus}")
     if nodes > system.nodes and (system.net is None or not system.nic):
         raise InputError(
-            f"{cluster.title} has {system.ranks} devices and no known network; for {count} set cluster.nodes"
+            f"{cluster.title} has {system.ranks} devices and no known network; for {count} devices, set cluster.nodes"
         )

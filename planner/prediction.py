@@ -233,7 +233,7 @@ class Training:
         tasks, most = 4 * parallelism.pieces * parallelism.pipeline * parallelism.virtual, allowed(Gigabyte.TASKS)
         if parallelism.pipeline > 1 and tasks > most:
             raise TooLarge(
-                f"{parallelism.pieces} microbatches make about {tasks:,} tasks, but at most {most:,} are allowed; use "
+                f"{parallelism.pieces} microbatches need about {tasks:,} pipeline tasks; the limit is {most:,}; use "
                 f"fewer, or {more_memory(tasks / most)}"
             )
 

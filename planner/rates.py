@@ -61,7 +61,7 @@ def measured_rate(profile: ModelProfile, where: str) -> tuple[str, float]:
     gpu = match_gpu(last.device)
     if gpu is None:
         raise InputError(
-            f"{where}: its times were measured on {last.device!r}, which is not a known GPU; profile the model on a GPU"
+            f"{where}: the times were measured on {last.device!r}, not on a known GPU; profile the model on a GPU"
         )
     return gpu.name, last.batch_size / last.step
 
@@ -77,7 +77,7 @@ def at_rate(
     work = profile.work(is_backward=False), profile.work(is_backward=True)
     total = (sum(work[0]) + sum(work[1])) * rate
     if not isfinite(total):
-        raise InputError(f"rate is {rate:g} samples a second, which no device reaches; use a measured rate")
+        raise InputError(f"rate is {rate:g} samples/s, which no device reaches; set a measured rate")
     ahead, back = (tuple(each / total for each in part) for part in work)
     return Compute(ahead, back, 0.0, f"{source}: {rate:.4g} samples/s on one device", spread)
 
@@ -133,7 +133,7 @@ class GpuRates:
             return OneGpuRate(self.known[name], MEASURED_SPREAD)
         if name not in self.guessed:
             raise InputError(
-                f"model {self.job.model.model} is described by its number of parameters only, so its rate cannot be "
+                f"model {self.job.model.model} has no layers, only a number of parameters, so its rate cannot be "
                 "estimated; measure one GPU and set plan.known_rates"
             )
         return self.guessed[name]

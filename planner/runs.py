@@ -70,17 +70,17 @@ def read_table(path: Path = SHIPPED) -> tuple[list[dict[str, Any]], Counter[str]
     head, *rows = [row for row in cells if any(row)] or [[]]
     for name in NEEDED:
         if name not in head:
-            has = f"; this one begins with {quote(','.join(head))}" if head else ""
+            has = f", not {quote(','.join(head))}" if head else ""
             raise InputError(
-                f"{path}: column {name} is missing; a table of runs has at least {', '.join(NEEDED)}, with commas{has}"
+                f"{path}: column {name} is missing; the first row must name at least {', '.join(NEEDED)}{has}"
             )
     for name in filter(None, head):
         if head.count(name) > 1:
             raise InputError(f"{path}: column {quote(name)} is repeated; remove one")
         if name not in KNOWN:
             close = close_names(name, sorted(KNOWN))
-            meant = f"did you mean {' or '.join(close)}" if close else f"known columns are in the head of {SHIPPED}"
-            raise InputError(f"{path}: unknown column {quote(name)}; {meant}")
+            hint = f"did you mean {' or '.join(close)}" if close else f"known columns are in the head of {SHIPPED}"
+            raise InputError(f"{path}: unknown column {quote(name)}; {hint}")
     runs, refused = list[dict[str, Any]](), Counter[str]()
     for row in rows:
         try:

@@ -240,8 +240,8 @@ def keep_mesh(meshes: FoundMeshes, name: str) -> tuple[FoundMeshes, str]:
     number = next((place for place, mesh in enumerate(meshes.searched) if mesh.name == wanted), None)
     if number is None:
         close = close_names(wanted, [mesh.name for mesh in meshes.searched])
-        meant = f"did you mean {' or '.join(close)}" if close else f"names look like {meshes.searched[0].name}"
-        raise InputError(f"{quote(name)} is not a mesh of {meshes.training.job.parallelism.devices} devices; {meant}")
+        hint = f"did you mean {' or '.join(close)}" if close else f"names look like {meshes.searched[0].name}"
+        raise InputError(f"{quote(name)} is not a mesh of {meshes.training.job.parallelism.devices} devices; {hint}")
     if number not in meshes.order:
         raise InputError(f"mesh {quote(name)} does not fit: it {why_too_large(meshes, number)}")
     best = int(meshes.order[0])

@@ -71,7 +71,7 @@ class Session:
             return None if ranks is None else find_cached(ranks, self.backend)
         given = source if isinstance(source, Calibration) else check_path("calibration", source)
         if not _uses_calibration(scenario):
-            raise InputError(f"{scenario.path}: omit the calibration, because the scenario states all costs")
+            raise InputError(f"{scenario.path} states all costs, so a calibration has no effect; omit it")
         return given if isinstance(given, Calibration) else read_calibration(given)
 
     def is_calibrated(self, scenario: LoadedScenario) -> bool:
@@ -107,7 +107,7 @@ class Session:
         """
         if not _has_auto(scenario):
             if self.calibration is not None:
-                raise InputError(f"{scenario.path}: omit the calibration, because no algorithm is auto")
+                raise InputError(f"{scenario.path}: a calibration only affects algorithm auto; omit the calibration")
             return None
         return self.find_calibration(scenario) if is_launched() else self.find_or_calibrate(scenario)
 

@@ -126,7 +126,7 @@ def find_host(instance: InstanceType) -> Host:
     if links in ("NVSwitch", "NVLink mesh"):
         name = ALIKE.get((links, gpu["generation"].value), ALIKE["NVSwitch", "hopper"] if links == "NVSwitch" else "")
         if not name:
-            raise InputError(f"no published series used {instance.gpu} with {links}")
+            raise InputError(f"{instance.gpu} with {links} cannot be predicted, because no measurements are published")
         if name == ALIKE["NVSwitch", "hopper"]:
             ratio = find_link(gpu["nvlink"].value).bandwidth / find_link(HOPPER_LINKS).bandwidth
     else:

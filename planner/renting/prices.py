@@ -86,11 +86,11 @@ def _read(text: str, where: str) -> tuple[InstanceType, ...]:
     try:
         heading = next(rows, [])
         if missing := [name for name in COLUMNS if name not in heading]:
-            columns = f"{count(len(missing), 'column')} {', '.join(missing)}"
-            raise InputError(f"missing {columns}; copy the heading of {BUILT_IN}")
+            columns = f"{count(len(missing), 'column')}: {', '.join(missing)}"
+            raise InputError(f"the price list lacks {columns}; copy the heading of {BUILT_IN}")
         for row in (row for row in rows if any(map(str.strip, row))):
             if len(row) != len(heading):
-                raise InputError(f"{len(row)} values for {len(heading)} columns")
+                raise InputError(f"the row has {len(row)} values, but the heading has {len(heading)} columns")
             instances.append(_instance_type(dict(zip(heading, map(str.strip, row), strict=True))))
     except (csv.Error, InputError) as error:
         problem = f"not CSV: {error}" if isinstance(error, csv.Error) else error
@@ -118,7 +118,7 @@ def _instance_type(row: Mapping[str, str]) -> InstanceType:
     if row["Machine"]:
         interconnect, nic = _of_machine(row, gpus)
     if gpus > 1 and not interconnect:
-        raise InputError(f"Interconnect must be one of {', '.join(INTERCONNECTS)} for {gpus} GPUs")
+        raise InputError(f"Interconnect of {gpus} GPUs must be one of {', '.join(INTERCONNECTS)}, not empty")
     for name in ("InstanceType", "Provider", "Region", "Source"):
         if not row[name]:
             raise InputError(f"{name} must not be empty")
@@ -152,12 +152,12 @@ def _of_machine(row: Mapping[str, str], gpus: int) -> tuple[str, float | None]:
     name, machine = row["Machine"], find_entry(machine_entries(), "Machine", row["Machine"])
     if (machine["gpu"], machine["gpus"]) != (row["Gpu"], gpus):
         raise InputError(
-            f"Machine {name} has {machine['gpus']} x {machine['gpu']}, but the line has {gpus} x {row['Gpu']}"
+            f"Machine {name} has {machine['gpus']} x {machine['gpu']}, but the row has {gpus} x {row['Gpu']}"
         )
     for column in ("Interconnect", "NicGbps"):
         if row[column]:
             raise InputError(
-                f"{column} is {quote(row[column])}, but Machine {name} defines it already; leave {column} or Machine "
+                f"Machine {name} already defines {column}, which is {quote(row[column])}; leave {column} or Machine "
                 "empty"
             )
     interconnect = OF_MACHINES.get(str(machine.get("nvlink")), "PCIe")

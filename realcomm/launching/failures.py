@@ -144,7 +144,7 @@ def timeout_by_exception(rank: int, error: BaseException, status: str, elapsed: 
     ``allowed`` is the timeout of the whole run in seconds. A connection may time out long before.
     """
     if elapsed >= allowed:
-        return TimedOut(f"not done after {allowed:g} s; rank {rank}: {status}")
+        return TimedOut(f"timed out after {allowed:g} s; rank {rank}: {status}")
     return TimedOut(
         f"rank {rank} timed out after {elapsed:.2g} s (the limit is {allowed:g} s): "
         f"{describe_error(error, None)} (status: {status})"

@@ -45,7 +45,7 @@ def exit_on_hang(rank: int, timeout_s: float) -> Report:
     """Return a function that prints the description of a hang on ``rank`` and then exits with status 1."""
 
     def report(text: str) -> None:
-        print_hang(f"not done after {timeout_s:g} s; rank {rank}: {text}")
+        print_hang(f"timed out after {timeout_s:g} s; rank {rank}: {text}")
         os._exit(1)  # the main thread may be blocked in CUDA, where it receives no exception
 
     return report

@@ -300,7 +300,7 @@ class _Processes:
 
     def _describe_all(self) -> str:
         lines = [f"rank {rank}: {self._describe(rank)}" for rank in range(self.world_size)]
-        problem = "no progress for" if self.renews else "not done after"
+        problem = "no progress for" if self.renews else "timed out after"
         awaited = self._awaited()
         if awaited:
             lines.append(f"the others wait for rank{'s' * (len(awaited) > 1)} {', '.join(map(str, awaited))}")

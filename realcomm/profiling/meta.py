@@ -189,11 +189,11 @@ def _check_sizes(source: ModelSource, model: nn.Module) -> None:
             raise InputError(f"model {quote(source.name)}: layer {name} has no sizes yet; use {layer} with fixed sizes")
 
 
-def _untraceable(source: ModelSource, done: str, error: Exception) -> InputError:
-    why = describe_error(error, source.file)
+def _untraceable(source: ModelSource, action: str, error: Exception) -> InputError:
+    problem = describe_error(error, source.file)
     needs = "the model must take one batch of this shape, must not read tensor values, and must use its inputs' device"
     shape = f"with batches of {source.described} on the meta device, where tensors have no values"
-    return InputError(f"model {quote(source.name)} cannot {done} {shape}: {why}; {needs}")
+    return InputError(f"model {quote(source.name)} cannot {action} {shape}: {problem}; {needs}")
 
 
 def _follow(source: ModelSource, model: nn.Module, batch_size: int) -> _TracedStep:

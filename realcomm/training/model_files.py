@@ -39,8 +39,8 @@ def check_model_name(text: str) -> None:
         return
     names = [*TRANSFORMERS, *known]
     is_name = not (":" in text or "/" in text or text.endswith(".py"))
-    near = f"{suggest(text, names)}; or " if is_name and close_names(text, names) else ""
-    raise InputError(f"unknown model {quote(text)}; {near}use {ACCEPTED}")
+    suggestion = f"{suggest(text, names)}; or " if is_name and close_names(text, names) else ""
+    raise InputError(f"unknown model {quote(text)}; {suggestion}use {ACCEPTED}")
 
 
 def torchvision_models() -> Iterator[str]:

@@ -186,8 +186,8 @@ def describe_stuck(run: ReplayedRun) -> list[str]:
             blocked.setdefault((run.recording.describe(call), _reason(run, call)), []).append(rank)
     sentences = []
     for (call_text, why), ranks in blocked.items():
-        waits = f" {'hang' if len(ranks) > 1 else 'hangs'} in {call_text}:" if call_text else ""
-        sentences.append(f"{name_ranks(sorted(set(ranks)))}{waits} {why}")
+        problem = f"{'hang' if len(ranks) > 1 else 'hangs'} in {call_text}: {why}" if call_text else why
+        sentences.append(f"{name_ranks(sorted(set(ranks)))} {problem}")
     return sentences
 
 

@@ -375,8 +375,8 @@ def _time_overlapped(
         together = measured.calibration.compute_point(training, measured.ranks, threads)
     if point is None and measured.is_needed:
         raise InputError(
-            f"no overlap of {training.model_kind} on {training.data_kind} with batch size {training.batch_size} and "
-            f"{ranks} ranks was measured; run `ringlab calibrate SCENARIO`"
+            f"overlap was not measured for {training.model_kind} on {training.data_kind} with batch size "
+            f"{training.batch_size} and {ranks} ranks; run `ringlab calibrate SCENARIO`"
         )
     gradients = [Gradient(*each) for each in point.gradients] if point else training.gradients
     buckets = training.fill_buckets(gradients)

@@ -163,9 +163,9 @@ class PerformanceModel(ABC):
         alone = self.calibration.phases(training, 1, threads)
         if together is None or alone is None:
             raise InputError(
-                f"no compute time of {training.model} on {training.data_kind} with batch size {training.batch_size} "
-                f"and {local} ranks of {threads} threads was measured; run `ringlab calibrate SCENARIO`, or set "
-                "[training.compute]"
+                f"compute was not measured for {training.model} on {training.data_kind} with batch size "
+                f"{training.batch_size} and {local} ranks of {threads} threads; run `ringlab calibrate SCENARIO`, or "
+                "set [training.compute]"
             )
         return together.times(local / measured), alone
 

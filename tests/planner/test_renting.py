@@ -56,9 +56,12 @@ def test_price_list_is_read_into_bytes_per_second_and_dollars(tmp_path: Path) ->
         ({"Price": "", "SpotPrice": "0"}, "line 2: neither Price nor SpotPrice"),
         ({"AcceleratorCount": "1.5"}, "line 2: AcceleratorCount must be an integer from 1 to"),
         ({"Gpu": "A100"}, "line 2: Gpu 'A100' is not in the hardware catalog; did you mean"),
-        ({"Machine": "dgx-h100"}, "line 2: Machine dgx-h100 has 8 x H100 SXM, but the line has 4 x A100 40GB SXM"),
-        ({"Machine": "p4d.24xlarge", "AcceleratorCount": "8"}, "line 2: Interconnect is 'NVSwitch', but Machine"),
-        ({"Interconnect": ""}, "line 2: Interconnect must be one of NVSwitch, "),
+        ({"Machine": "dgx-h100"}, "line 2: Machine dgx-h100 has 8 x H100 SXM, but the row has 4 x A100 40GB SXM"),
+        (
+            {"Machine": "p4d.24xlarge", "AcceleratorCount": "8"},
+            "line 2: Machine p4d.24xlarge already defines Interconnect",
+        ),
+        ({"Interconnect": ""}, "line 2: Interconnect of 4 GPUs must be one of NVSwitch, "),
         ({"P2P": "maybe"}, "line 2: P2P must be yes, no or empty"),
         ({"Date": "2026"}, "line 2: Date must be a day such as 2026-08-26, not '2026'"),
         ({"Source": ""}, "line 2: Source must not be empty"),
@@ -70,7 +73,7 @@ def test_price_list_error_names_line_and_column(tmp_path: Path, changes: dict[st
 
 
 def test_price_list_error_names_missing_columns(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"mine\.csv, line 1: missing 2 columns SpotPrice, Provider;"):
+    with pytest.raises(InputError, match=r"mine\.csv, line 1: the price list lacks 2 columns: SpotPrice, Provider;"):
         read_prices(price_file(tmp_path, drop=("Provider", "SpotPrice")))
 
 

@@ -185,7 +185,7 @@ def test_hang_under_torchrun_exits_with_its_location(tmp_path: Path):
     """The main thread waits for the GPU, where it would not receive an exception."""
     (tmp_path / "hang.py").write_text(HANG)
     [(status, _, errors)] = run_ranks(1, tmp_path, tmp_path / "hang.py")
-    expected = "ringlab: not done after 60 s; rank 0: all_reduce/ring, channel 1, step 3, waiting for rank 2"
+    expected = "ringlab: timed out after 60 s; rank 0: all_reduce/ring, channel 1, step 3, waiting for rank 2"
     assert status == 1 and errors.splitlines()[-1] == expected
 
 

@@ -124,7 +124,7 @@ def test_hang_ends_at_the_timeout_and_names_the_awaited_rank(long_enough: float)
 
 
 def test_slow_start_ends_at_the_timeout():
-    with pytest.raises(TimedOut, match=r"not done after 0\.3 s; rank 0: .*; rank 31: starting"):
+    with pytest.raises(TimedOut, match=r"timed out after 0\.3 s; rank 0: .*; rank 31: starting"):
         launch(real_workers.fail_on, 32, 1, "sleep", timeout=0.3)
 
 

@@ -279,11 +279,11 @@ UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not dep
         "x.trace.json", "path", "x.png", size=64, calibration="x.json"
     ),
     "size requires a [collective] table; remove size": lambda: ringlab.load("resnet34-cifar10").trace(size="1 KiB"),
-    "omit the calibration, because the scenario states all costs": lambda: on_star().predict(calibration()),
+    "states all costs, so a calibration has no effect; omit it": lambda: on_star().predict(calibration()),
     "a calibration has no effect on star of 4 hosts, 10 Gbit/s, which states all of its costs": lambda: simcomm.run(
         RING, STAR, 64, calibration=calibration()
     ),
-    "omit the calibration, because no algorithm is auto": lambda: on_star().run(calibration=calibration()),
+    "a calibration only affects algorithm auto; omit": lambda: on_star().run(calibration=calibration()),
     "resume requires a [training] table": lambda: ringlab.load("two-racks").run(resume="auto"),
     "watch requires a [training] table": lambda: ringlab.load("two-racks").run(watch=Watch(Path("logs"))),
     "all_reduce/nccl is predicted by formula, without messages; remove engine": lambda: _on_nccl(engine="simpy"),

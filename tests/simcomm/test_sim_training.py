@@ -90,7 +90,7 @@ def test_training_on_separate_hosts_uses_all_cores_of_each():
 
 
 def test_missing_calibration_is_rejected():
-    with pytest.raises(InputError, match=r"no compute time of resnet18 on digits with batch size 32"):
+    with pytest.raises(InputError, match=r"compute was not measured for resnet18 on digits with batch size 32"):
         simcomm.train(job("ring", None), STAR, calibration=calibration(2, []))
     with pytest.raises(InputError, match="only supported on this machine"):
         simcomm.train(Training(None, compute=PHASES), STAR)

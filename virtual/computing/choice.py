@@ -25,8 +25,8 @@ def find_shares(gpu: str) -> tuple[float, float, float]:
     """
     known = parts("GPU")
     if gpu not in known:
-        words = "use zero, model, measured or a GPU from `ringlab list hardware`"
-        raise InputError(f"unknown compute {quote(gpu)}; {words}: {suggest(gpu, known)}")
+        accepted = "use zero, model, measured or a GPU from `ringlab list hardware`"
+        raise InputError(f"unknown compute {quote(gpu)}; {accepted}: {suggest(gpu, known)}")
     generation, shares = find_gpu(gpu).generation, read_shipped().parameters
     return shares[f"gemm_{generation}"], shares[f"flash_{generation}"], MEMORY_SHARE
 

@@ -153,9 +153,9 @@ def find_wait_cycle(job: RankJob) -> ProgramFinding | None:
     if on_itself:
         post = awaited_post(by_number[on_itself[0]])
         verb, way = ("send", "to") if post is not None and post.way == "sends" else ("receive", "from")
-        doing = f"{verb}s {way} itself" if len(on_itself) == 1 else f"{verb} {way} themselves"
+        action = f"{verb}s {way} itself" if len(on_itself) == 1 else f"{verb} {way} themselves"
         locations = waiting_locations([by_number[number] for number in on_itself])
-        return ProgramFinding("deadlock", f"{format_ranks(on_itself)} {doing}", locations, WRONG_PEER)
+        return ProgramFinding("deadlock", f"{format_ranks(on_itself)} {action}", locations, WRONG_PEER)
     graph: nx.DiGraph[int] = nx.DiGraph()
     for number, rank in by_number.items():
         graph.add_edges_from((number, other) for other in awaited_ranks(rank) if other in by_number)

@@ -98,11 +98,11 @@ class VirtualHost:
                 self.close()
                 self._start()
             if status is None:
-                where = f"; {run.why}" if run.why else ""
-                raise RunFailed(f"{options.program.title} did not end in {timeout:g} s{where}{MORE_TIME}")
+                reason = f"; {run.why}" if run.why else ""
+                raise RunFailed(f"{options.program.title} did not end in {timeout:g} s{reason}{MORE_TIME}")
             if status not in (0, 1):
-                how = f"failed with {run.why}" if status == CRASHED and run.why else describe_exit(status)
-                raise RunFailed(f"the process of {options.program.title} {how}")
+                outcome = f"failed with {run.why}" if status == CRASHED and run.why else describe_exit(status)
+                raise RunFailed(f"the process of {options.program.title} {outcome}")
             if not (folder / OUTCOME).exists():
                 raise RunFailed(f"{options.program.title} exited with status {status} through os._exit or similar")
             return read_finished(folder)

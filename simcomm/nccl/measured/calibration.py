@@ -219,12 +219,12 @@ def make_calibration(system: System, run: NcclTestsRun, source: str) -> NcclCali
 
     Raise InputError if the run has other hosts or ranks than the system, or if no row has at least 1 byte and a time.
     """
-    described = f"{system.slug} describes {count(system.nodes, 'host')} with {count(system.gpus, 'rank')} each"
+    described = f"{system.slug} has {count(system.nodes, 'host')} with {count(system.gpus, 'rank')} each"
     if run.hosts and (run.hosts, run.gpus) != (system.nodes, system.gpus):
         measured = f"{count(run.hosts, 'host')} with {count(run.gpus, 'rank')} each"
-        raise InputError(f"{source}: measured on {measured}; {described}")
+        raise InputError(f"{source}: measured on {measured}, but {described}")
     if run.ranks not in (0, system.ranks):
-        raise InputError(f"{source}: measured on {count(run.ranks, 'rank')}; {described}")
+        raise InputError(f"{source}: measured on {count(run.ranks, 'rank')}, but {described}")
     procs = run.procs if run.hosts else system.procs
     version = run.version or system.version
     rows = [(row.collective, row.nbytes, row.seconds) for row in run.rows if row.nbytes > 0 and row.seconds]
