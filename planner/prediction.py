@@ -233,8 +233,8 @@ class Training:
         tasks, most = 4 * parallelism.pieces * parallelism.pipeline * parallelism.virtual, allowed(Gigabyte.TASKS)
         if parallelism.pipeline > 1 and tasks > most:
             raise TooLarge(
-                f"{parallelism.pieces} microbatches need about {tasks:,} pipeline tasks; the limit is {most:,}; use "
-                f"fewer, or {more_memory(tasks / most)}"
+                f"{parallelism.pieces} microbatches need about {tasks:,} pipeline tasks; the limit is {most:,}; "
+                f"use fewer microbatches, or {more_memory(tasks / most)}"
             )
 
     def too_large(self, sizes: Mapping[str, float], memory: float) -> TooLittleMemory:

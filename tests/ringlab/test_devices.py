@@ -173,7 +173,9 @@ def test_conclusions_merge_equal_errors_and_state_the_gpu_price() -> None:
     assert priced[-1].partition(" an hour: ")[2].startswith("AWS p5.48xlarge, ")
     for devices, whose in (([12, 13], "12, 13 devices"), ([12], "12 devices")):
         refused = ringlab.predict_devices(ROOT / GPT, [8, *devices]).conclusions[1]
-        assert refused.startswith(f"No prediction for {whose}: 12 devices do not fill hosts of 8; use a multiple of 8")
+        assert refused.startswith(
+            f"No prediction for {whose}: 12 devices do not fill hosts of 8 GPUs; use a multiple of 8"
+        )
         assert refused.endswith("; the numbers are those of 12 devices.") == (len(devices) > 1)
 
 
@@ -195,7 +197,7 @@ def test_devices_with_too_little_memory_are_reported() -> None:
         ("training.parallelism={tensor = 3}", 8, "set tensor x pipeline to a divisor of 8"),
         ("training.parallelism={tensor = 4}", 4, "KV heads .25. must be a multiple of tensor .4."),
         ("training.parallelism={pipeline = 16}", 16, "batch_size must be a multiple of the 16 microb"),
-        ("training={batch_size=1000000, parallelism={pipeline=2, microbatches=1000000}}", 16, "make about 8,000,000 t"),
+        ("training={batch_size=1000000, parallelism={pipeline=2, microbatches=1000000}}", 16, "need about 8,000,000 p"),
         ("training.compute={profile = 'a.json', gpu = 'T4'}", 8, "set exactly one source"),
         ("training.compute={profile = 'none.json'}", 8, "none.json"),
         ("training={framework='nemo', compute={rate=9.0}}", 8, "framework = 'nemo' only applies to language models"),
@@ -219,7 +221,7 @@ def test_wait_for_cpu_cores_grows_with_processes_of_used_gpus() -> None:
 def test_predict_devices_rejects_an_unknown_compute_time() -> None:
     with pytest.raises(InputError, match="the compute time of a device is unknown"):
         ringlab.predict_devices("two-racks", [8], "training.model='resnet18'")
-    with pytest.raises(InputError, match="has 8 devices; for 16"):
+    with pytest.raises(InputError, match="has only 8 devices, not 16"):
         ringlab.predict_devices("star8", [16])
 
 
