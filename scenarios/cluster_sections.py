@@ -105,7 +105,7 @@ class MachineSection(NetworkSection):
         if self.transport != "nccl" and self.description is not None:
             raise InputError('description requires transport = "nccl"')
         if self.transport == "nccl" and self.latency is not None:
-            raise InputError('latency is not supported with transport = "nccl", which has its own latencies; remove it')
+            raise InputError('latency is not supported with transport = "nccl", which has its own; remove latency')
         return self
 
     @model_validator(mode="after")

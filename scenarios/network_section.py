@@ -77,7 +77,7 @@ class NetworkSection(ClusterSection):
             )
         if self.routing is not None:
             raise InputError(
-                'routing has no effect with transport = "nccl", which does not model single routes; remove it'
+                'routing has no effect with transport = "nccl", which does not model single routes; remove routing'
             )
         for key in ("world_size", "placement"):
             if getattr(self, key) is not None:

@@ -248,7 +248,9 @@ class TrainingSection(Section):
                 "batch_size (per rank) and global_batch_size (all ranks) are mutually exclusive; remove one"
             )
         if self.sequence is not None and self.compute is not None and self.compute.profile is not None:
-            raise InputError("sequence and compute.profile are mutually exclusive: a profile has a fixed sequence")
+            raise InputError(
+                "sequence and compute.profile are mutually exclusive; remove sequence, which the profile fixes"
+            )
         if "checkpoint_every" in self.model_fields_set and not self.checkpoints:
             raise InputError("checkpoint_every requires checkpoints, the directory to write to")
         return self

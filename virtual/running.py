@@ -162,7 +162,7 @@ class VirtualRun:
     def _findings(self) -> tuple[ProgramFinding, ...]:
         silent = [finding for job in self.world.jobs for finding in tell_silent(self.world.watch, job)]
         for name, error in self.world.watch.broken.items():  # an internal error, not the program's
-            sys.stderr.write(f"ringlab: internal error: the check {name} failed: {type(error).__name__}: {error}\n")
+            sys.stderr.write(f"ringlab: internal error in the check {name}: {type(error).__name__}: {error}\n")
         return (*self.world.findings, *silent)
 
     def _finish(self, seconds: float) -> Finished:

@@ -91,7 +91,7 @@ def _content(answer: object, headline: str) -> dict[str, Any]:
         raise InputError(f"answer must be a dict from to_dict(), not {answer!r}")
     kind = answer.get("kind")
     if kind not in _KINDS:
-        raise InputError(f"the kind of an answer must be {', '.join(_KINDS)}, not {kind!r}")
+        raise InputError(f"the key kind of answer must be one of {', '.join(_KINDS)}, not {kind!r}")
     heading, explanation = _KINDS[kind]  # a prediction has no subtitle: the machine has no effect on virtual time
     scenario, environment = answer.get("scenario") or {}, answer.get("environment") or {}
     cores = environment.get("cores")

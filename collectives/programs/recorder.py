@@ -108,7 +108,8 @@ class Recorder:
             for op in step:
                 for number in op:
                     if not isinstance(number, ShiftedRank | VectorRank) and (problem := describe_invalid(number)):
-                        raise InputError(f"{op.kind.name.lower()}: {problem}") from None
+                        operation = op.kind.name.lower()
+                        raise InputError(f"{operation}: {problem}") from None
             self.numbers.extend(self._take_symbol(number, at) for at, number in enumerate(numbers, len(self.numbers)))
         self.steps.extend((line, len(step)))
 

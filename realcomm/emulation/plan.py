@@ -175,7 +175,7 @@ def _directions(cluster: Emulable, used: list[tuple[str, str]]) -> Iterator[Dire
     for src, dst in used:
         data = cluster.graph.edges[src, dst]
         if not isfinite(data["bandwidth"]):
-            raise InputError(f"{cluster.title} cannot be emulated: the link {src} - {dst} has no finite bandwidth")
+            raise InputError(f"{cluster.title} cannot be emulated: set a finite bandwidth for the link {src} - {dst}")
         if not cluster.graph.has_edge(dst, src):
             raise InputError(
                 f"{cluster.title} cannot be emulated: TCP needs links in both directions; add a link from "

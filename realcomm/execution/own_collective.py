@@ -102,7 +102,7 @@ class OwnCollective:
         elif name == "scatter":
             dist.scatter(parts[self.rank], list(parts) if self.rank == root else None, root)
         else:
-            raise InputError(f"{name}: torch.distributed has no such collective on a tensor")
+            raise InputError(f"torch.distributed has no {name} on a tensor")
 
 
 Runner = Executor | OwnCollective

@@ -63,8 +63,8 @@ def time_pieces(plan: StrategyPlan) -> RankTimes:
         if isinstance(error, InputError) and not isinstance(error.__cause__, torch.OutOfMemoryError):
             raise
         raise InputError(
-            f"model {quote(plan.model)} does not fit on one device, which a prediction needs to time its layers; train "
-            "it with `ringlab run` instead"
+            f"model {quote(plan.model)} does not fit on one device, so its layers cannot be timed for a prediction; "
+            "train it with `ringlab run` instead"
         ) from error
 
 

@@ -225,9 +225,7 @@ def test_prediction_requires_that_the_model_fits_on_one_device(monkeypatch: pyte
         raise InputError("a batch does not fit") from torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(pieces, "_time_pieces", time)
-    with pytest.raises(
-        InputError, match="does not fit on one device, which a prediction needs to time its layers; train"
-    ):
+    with pytest.raises(InputError, match="does not fit on one device, so its layers cannot be timed"):
         pieces.time_pieces(plan_of(Parallelism(data=2)))
 
 

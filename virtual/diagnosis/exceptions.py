@@ -79,7 +79,8 @@ def _report_unused_parameters(rank: Rank, error: BaseException, locations: tuple
     title = f"DDP on rank {rank.number} waits for gradients of parameters that the loss does not depend on"
     names = re.search(r"did not receive grad for rank \d+: ([^\n]+)", str(error))
     title += f": {names[1].strip().rstrip('.')}" if names else ""
-    return ProgramFinding("unused parameters", title, locations, STATIC if "static_graph" in str(error) else UNUSED)
+    advice = STATIC if "static_graph" in str(error) else UNUSED
+    return ProgramFinding("unused parameters", title, locations, advice)
 
 
 def _find_advice(error: BaseException) -> str:

@@ -287,8 +287,8 @@ def find_missing_key(job: RankJob) -> ProgramFinding | None:
     close = get_close_matches(keys[0], existing, n=1)
     advice = f"did you mean {close[0]!r}, which is set?" if close else "set the key on one of the ranks"
     title = f"{say_wait(rank.number for rank in waiting)} for the store key {keys[0]!r}, which no rank sets"
-    others = [rank for rank in job.ranks if rank not in waiting]
-    return ProgramFinding("store key", title, waiting_locations(waiting) + all_locations(others), advice)
+    locations = waiting_locations(waiting) + all_locations([rank for rank in job.ranks if rank not in waiting])
+    return ProgramFinding("store key", title, locations, advice)
 
 
 def find_missing_ranks(job: RankJob) -> ProgramFinding | None:

@@ -214,7 +214,8 @@ def predict_devices(
         trainings.append(training)
         networks |= dict.fromkeys(describe_network(spread.cluster))
     if not any(case.rows for case in cases):
-        raise InputError(f"{base.path}: training: {cases[0].refused[-1].reason}")
+        reason = cases[0].refused[-1].reason
+        raise InputError(f"{base.path}: training: {reason}")
     return DevicesAnswer(
         title=base.title,
         file=str(base.path),

@@ -322,7 +322,7 @@ def _make_training(spread: SpreadTraining, devices: int, options: SearchOptions)
     if not is_transformer(training.model):
         raise InputError(
             f"model {quote(training.model)} is not a transformer with known dimensions; use {EXAMPLE}, or one of "
-            + ", ".join(TRANSFORMERS)
+            f"{', '.join(TRANSFORMERS)}"
         )
     model = transformer_model(training.model)
     check_devices(spread.cluster, devices)

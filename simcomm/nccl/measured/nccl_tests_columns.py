@@ -186,7 +186,7 @@ def _read_row(
     dtype = cell_of.get("type")
     is_reduction = not NUMBER.fullmatch(cell_of.get("redop", ""))
     if not sides or "size" not in cell_of or not is_reduction or (dtype is not None and dtype not in ELEMENT_BYTES):
-        raise InputError(f"{place}: a column is missing, or its type or redop is unknown")
+        raise InputError(f"{place}: a column is missing, or the type or redop is unknown")
     return PrintedRow(
         place,
         read_bytes(place, cell_of["size"], next(column.scale for column, _ in read if column.quantity == "size")),
