@@ -1,1 +1,1 @@
-"""Calibrate this machine for predictions. Calibration can alternate with runs that are compared with predictions."""
+"""Measure the costs of messages and training steps on this machine, which predictions need."""

@@ -1,6 +1,6 @@
 """Compute a calibration from the measurements of calibration blocks. This module does not import torch.
 
-A *block* is a few seconds of calibration measurements. Runs that are compared with predictions are never part of it.
+A *block* is a few seconds of calibration measurements. It never contains runs that are compared with predictions.
 """
 
 from collections import defaultdict
@@ -68,7 +68,7 @@ class OverlapTimes(NamedTuple):
 
 @dataclass
 class RankBlock:
-    """One rank's measurements in one calibration block, which takes a few seconds."""
+    """One rank's measurements in one calibration block."""
 
     probes: dict[Probe, list[Interval]] = field(default_factory=dict)  # the probes in which this rank takes part
     reductions: dict[int, list[float]] = field(default_factory=dict)  # seconds, by bytes
@@ -95,8 +95,8 @@ class Setting(NamedTuple):
 def make_calibration(blocks: Sequence[Block], setting: Setting) -> Calibration:
     """Compute a calibration from the medians over all repetitions in ``blocks``.
 
-    If there are at least ``PARTS`` blocks, also compute a calibration from each list that ``split`` returns, and store
-    these calibrations in ``parts``.
+    If there are at least ``PARTS`` blocks, also compute one calibration from each list that ``split`` returns. They are
+    stored in the result's ``parts``. Their spread is the uncertainty of predictions.
     """
     parts = [_make_one(share, setting) for share in split(blocks)] if len(blocks) >= PARTS else []
     return replace(_make_one(blocks, setting), parts=parts)
@@ -160,9 +160,9 @@ def _repetitions(
 
 
 def _queued(blocks: Sequence[Block]) -> QueuedMessages | None:
-    """Return the median host and GPU times of queued messages, or None if none were measured.
+    """Return the median host and GPU times of messages that are sent without waiting, or None if none were measured.
 
-    Each time is the longer one of ranks 0 and 1.
+    In each block, the slower of ranks 0 and 1 counts.
     """
     posting, device = list[float](), defaultdict[int, list[float]](list)
     for block in blocks:
@@ -259,7 +259,7 @@ def _spread(seconds: Sequence[float]) -> float:
 
 
 def _line(message_classes: Sequence[MessageCurve], pattern: str) -> FittedLine:
-    """Fit a line to the times of ``pattern`` messages that are neither reduced nor the first of a sequence."""
+    """Fit a line to the times of ``pattern`` messages of width 1 that are neither reduced nor first in a sequence."""
     points = [
         point
         for curve in message_classes

@@ -47,7 +47,7 @@ BRIEF_BLOCK_S = 1.3  # most for all probes of such a block; with all sizes, ther
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A kind of training run to calibrate, and training runs of this kind to execute between calibration blocks."""
+    """The calibration of one kind of training run, and the runs of this kind to execute between its blocks."""
 
     training: Training  # one training of this kind
     probes: tuple[Probe, ...]  # that replace the gradient sync
@@ -82,10 +82,10 @@ def make_plan(
 ) -> CalibrationPlan:
     """Return a plan that measures the costs of these collective calls and training runs.
 
-    If ``runs`` is true, the calls and training runs are also executed between the calibration blocks. Messages are
-    timed at the sizes that the calls send and at ``LINE_SIZES``. If ``all_sizes`` is true, sizes from 4 KiB to 16 MiB
-    replace ``LINE_SIZES``. Training blocks are repeated in ``turns`` rounds. Without ``runs``, so are blocks of
-    collectives.
+    Messages are timed at the sizes that the calls send and at ``LINE_SIZES``. If ``all_sizes`` is true, sizes from 4
+    KiB to at most 16 MiB replace ``LINE_SIZES``. If ``runs`` is true, the calls and training runs are also executed
+    between the calibration blocks. ``turns`` is the number of rounds of training blocks. If ``runs`` is false, it is
+    also the number of rounds of collective blocks.
     """
     message_classes = [message_class for call in calls for message_class in find_message_classes(call, ranks)]
     sizes = [size for size in SIZES if ranks * ranks * size <= MEMORY]
@@ -112,7 +112,7 @@ def make_plan(
 
 
 def _common_classes(nbytes: int, ranks: int, every_kind: bool) -> Iterable[MessageClass]:
-    """Yield the message classes to measure. ``every_kind`` adds fan-in, fan-out, reductions and first messages."""
+    """Yield the message classes to measure at one size, including fans and reductions if ``every_kind`` is true."""
     if ranks < 2:
         return
     if not every_kind:
@@ -153,7 +153,7 @@ def _training_plan(ranks: int, same: Sequence[Training], runs: bool) -> Training
 
 @dataclass
 class RankTurns:
-    """One rank's calibration blocks, and its results of the runs between them."""
+    """One rank's calibration blocks, and its results of the collectives and training runs between them."""
 
     calibration: list[RankBlock]
     collectives: list[RankMeasurement]
@@ -167,7 +167,7 @@ ALONE_TURNS = 3  # number of blocks of a calibration without runs
 
 
 class CalibrationTurns(NamedTuple):
-    """All ranks' calibration blocks, and the traces of the runs between them."""
+    """All ranks' calibration blocks, and the traces of the collectives and training runs between them."""
 
     calibration: list[Block]
     setting: Setting
@@ -187,10 +187,11 @@ def calibrate(
 ) -> Calibration:
     """Measure this machine with ``ranks`` processes, and return its calibration.
 
-    Each process gets an equal share of the cores. Messages are timed at the sizes that ``calls`` send and at other
-    sizes: from 4 KiB to 16 MiB, or only 4 KiB and 2 MiB if ``all_sizes`` is false. With one rank, no messages are
-    timed. Steps of ``trainings`` are timed in all processes at once. They are also timed in one process alone, with one
-    rank's threads and with all cores. Raise InputError, RankFailed and TimedOut as ``launch`` does.
+    Each process gets an equal share of the cores. Messages are timed at the sizes that ``calls`` send and at sizes from
+    4 KiB to at most 16 MiB. If ``all_sizes`` is false, only 4 KiB and 2 MiB are timed in addition to the sizes of
+    ``calls``. With one rank, no messages are timed. Steps of ``trainings`` are timed in all processes at once. They are
+    also timed in one process alone, with one rank's threads and with all cores. ``timeout`` is in seconds. Raise
+    InputError, RankFailed and TimedOut as ``launch`` does.
 
     >>> calibrate(1).one_way.points  # doctest: +SKIP
     []
@@ -216,9 +217,9 @@ def run_in_turns(
 ) -> CalibrationTurns:
     """Run ``calls`` and ``trainings``, alternating with calibration blocks every few seconds.
 
-    Return the blocks and the traces of the runs. ``timeout`` is in seconds. Without ``trainings``, it limits the whole
-    launch. With ``trainings``, each progress report restarts it. Raise InputError, RankFailed and TimedOut as
-    ``launch`` does.
+    Return the blocks and the traces of the runs. ``timeout`` limits the whole launch, in seconds. If there are
+    ``trainings``, each progress report restarts the timeout. Raise InputError, RankFailed and TimedOut as ``launch``
+    does.
     """
     check_cluster(cluster, Ranks)
     trainings = _prepare(trainings)
@@ -262,7 +263,7 @@ def _training_traces(
 
 
 def _prepare(trainings: Sequence[Training]) -> list[Training]:
-    """Check the training runs' images and models, and return the runs with their parameters counted."""
+    """Check the training runs' images and models. Return the runs with the number of parameters of users' models."""
     preload_for(trainings)
     for training in trainings:
         check_model(training)

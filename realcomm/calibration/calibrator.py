@@ -1,12 +1,12 @@
-"""Calibrate one rank, alternating with runs that are compared with predictions.
+"""Calibrate one rank. Calibration blocks can alternate with runs that are compared with predictions.
 
 In a calibration's training steps, ranks do not synchronize gradients. Instead they exchange the messages of a probe
-(``realcomm.measuring.probes``). Ranks wait for each other after every exchange. So all of them compute each phase at
+(``realcomm.measuring.probes``). Ranks wait for each other after every exchange, so all of them compute each phase at
 the same time, as in a training run.
 
-DistributedDataParallel itself never runs. Its parts are measured instead: the times at which backward produces each
-gradient, gloo's all_reduce of each bucket, the slowdown of backward during these all_reduces, the copies of gradients
-into buckets and back, and the broadcast of the buffers.
+The calibration does not run DistributedDataParallel itself. It measures the parts of a step: the times at which
+backward produces each gradient, gloo's all_reduce of each bucket, the slowdown of backward during these all_reduces,
+the copies of gradients into buckets and back, and the broadcast of the buffers.
 """
 
 from collections.abc import Callable, Sequence
@@ -95,7 +95,7 @@ class CalibrationTraining:
         return BlockStep(phases, probe, begin, end, divided - end)
 
     def _exchange(self, probe: Probe) -> Average:
-        """Return a function that runs the probe on the gradients if their size fits, otherwise on a buffer of zeros."""
+        """Return a function that runs the probe on the gradients, or on zeros if the probe has another size."""
         call = probe_call(probe, self.world_size)
         gradients = self.replica.gradients
         if abs(call.elements - gradients.numel()) < self.world_size:
@@ -173,7 +173,7 @@ class OverlapCalibrator:
                 offset += parameter.numel()
 
     def _time_gradients(self, images: torch.Tensor, labels: torch.Tensor) -> list[Gradient]:
-        """Return each gradient with the fraction of backward after which it is ready, in order of readiness."""
+        """Run one backward. Return each gradient with its time as a fraction of backward, in order of readiness."""
         times: list[tuple[int, float]] = []
         hooks = [
             parameter.register_post_accumulate_grad_hook(
@@ -191,7 +191,10 @@ class OverlapCalibrator:
 
 
 def take_turns(rank: int, world_size: int, plan: CalibrationPlan) -> RankTurns:
-    """Measure calibration blocks that alternate with collectives, then with training runs. All ranks must call this."""
+    """Measure calibration blocks, alternating with the plan's collectives and then with its training runs.
+
+    All ranks must call this together.
+    """
     bench, blocks = ProbeBench(rank, world_size), list[RankBlock]()
     queue = QueueBench(rank, world_size) if world_size > 1 and own_device().type == "cuda" else None
     running = [RunningMeasurement(rank, world_size, measurement_plan) for measurement_plan in plan.measurements]
@@ -219,7 +222,7 @@ def _report_blocks(rank: int, plan: CalibrationPlan, done: int) -> None:
 
 
 def _in_groups(runs: Sequence[T]) -> list[list[T]]:
-    """Group the runs to execute before each block: one per group, or all in one group if there are more than two."""
+    """Group runs: one or two runs are a group each, more runs are one group. A calibration block follows each group."""
     return [[*runs]] if len(runs) > 2 else [[run] for run in runs] or [[]]
 
 

@@ -13,7 +13,7 @@ from realcomm.launching.server import server_pid
 
 
 class Counters(NamedTuple):
-    """The kernel's counters at one instant, in seconds of CPU time since the machine or the process started."""
+    """The kernel's counters of CPU time at one instant, in seconds."""
 
     busy: float  # all cores and processes, without interrupts
     steal: float
@@ -37,8 +37,8 @@ class LoadWatch:
     def share_of_others(self, ranks_cpu_s: float | None = None) -> MachineLoad | None:
         """Return the load that other processes caused, or None if the kernel's counters are missing or unchanged.
 
-        ``ranks_cpu_s`` is the CPU time of this process's ranks, in seconds. Default: the value in the kernel's
-        counters. These include ranks and emulated networks only if their processes have ended.
+        ``ranks_cpu_s`` is the CPU time of this process's ranks, in seconds. Default: the kernel's count, which includes
+        ranks and emulated networks only if their processes have ended.
         """
         if self._begin is None or self._end is None or self._end.total <= self._begin.total:
             return None

@@ -25,8 +25,8 @@ def calibrate_pair(
 ) -> PairProbes:
     """Emulate two hosts that are connected by a switch, and return measurements of the messages between them.
 
-    ``bandwidth`` is the rate of both links in bytes/s. This takes about 40 seconds at 50 Mbit/s. ``crowd`` is an
-    earlier result, whose measurements with 4 and 8 ranks are reused. This halves the time. Raise RunFailed if this
+    ``bandwidth`` is the rate of both links in bytes/s. This takes about 40 seconds at 50 Mbit/s. To halve the time,
+    pass an earlier result as ``crowd``, and its measurements with 4 and 8 ranks are reused. Raise RunFailed if this
     machine cannot emulate a network or if packets are lost. Raise RankFailed and TimedOut as ``launch`` does.
 
     >>> calibrate_pair(50e6 / 8).send_buffer  # doctest: +SKIP
@@ -47,8 +47,8 @@ def probe_crowd(
 ) -> list[CrowdRound]:
     """Measure messages among ``ranks`` ranks on two emulated hosts, with half of the ranks on each host.
 
-    Use more ranks than cores. ``bandwidth`` is in bytes/s; links have at least 100 Mbit/s. This takes about 10 seconds.
-    Raise the same errors as ``calibrate_pair``.
+    Use more ranks than cores. ``bandwidth`` is the rate of both links in bytes/s, but they have at least 100 Mbit/s.
+    This takes about 10 seconds. Raise the same errors as ``calibrate_pair``.
     """
     with EmulatedNetwork(plan_pair(max(bandwidth, CROWD_BANDWIDTH), ranks)) as network:
         rounds: list[CrowdRound] = launch(
@@ -81,7 +81,7 @@ def calibrate_emulated(
 
 
 def from_pair(pair: PairProbes, ranks: int) -> Calibration:
-    """Compute a calibration for ``ranks`` emulated hosts from measurements of two hosts. It has no compute times."""
+    """Compute a calibration for ``ranks`` emulated hosts from measurements of two hosts, without compute times."""
     threads = threads_per_rank(ranks)
     one_way, both_ways, reduction = map(fit_line, (pair.one_way, pair.exchange, pair.reduction))
     return with_pair(Calibration(ranks, threads, one_way, both_ways, reduction), pair)

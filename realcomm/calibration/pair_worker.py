@@ -1,4 +1,4 @@
-"""Measure messages between two hosts, and among more ranks than cores. All ranks must call the measuring functions."""
+"""Measure messages between the ranks of two hosts, with one rank on each host or with more ranks than cores."""
 
 import os
 import socket
@@ -127,7 +127,7 @@ def exchange(steps: int, rank: int, world_size: int) -> Program:
 
 
 def passing(steps: int, messages: int, rank: int, world_size: int) -> Program:
-    """Let each rank forward the ``messages`` chunks of the previous step to ranks on the other host, in rotation."""
+    """In each step, let each rank pass ``messages`` chunks on to ranks of the other host, which take turns."""
     for step in range(steps):
         ours, theirs = (step % 2) * messages, (1 - step % 2) * messages
         apart = [1 + 2 * ((step * messages + each) % (world_size // 2)) for each in range(messages)]
@@ -209,10 +209,10 @@ def _medians(repetitions: list[list[Interval]]) -> list[float]:
 
 
 def _gloo_collectives(world_size: int) -> dict[int, Callable[[], object]]:
-    """Return gloo's barrier and all_gather. The key of each is the number of messages that all ranks send in total.
+    """Return functions that run gloo's barrier and all_gather, by the number of messages that all ranks send in total.
 
-    In a barrier, each rank sends ceil(log2(world_size)) messages (gloo/barrier.cc). In an all_gather, it sends two
-    messages to each other rank (gloo/allgather.cc).
+    In a barrier, each rank sends ceil(log2(world_size)) messages (gloo/barrier.cc). In an all_gather, each rank sends
+    two messages to each other rank (gloo/allgather.cc).
     """
     piece = torch.zeros(TINY // 4)
     pieces = [torch.zeros_like(piece) for _ in range(world_size)]
@@ -251,7 +251,7 @@ def _exchange(size: int) -> float:
 
 
 def _tiny(rank: int, world_size: int) -> tuple[list[tuple[int, int, float]], float]:
-    """Return (bytes, hops, seconds) of relays with the smallest messages, and the seconds of one exchange step."""
+    """Time the smallest messages. Return (bytes, hops, seconds) of each relay, and the seconds of one exchange step."""
     calls = [
         *(_call(partial(chain, hops), rank, world_size, TINY, 1) for hops in TINY_HOPS),
         *(_call(partial(exchange, steps), rank, world_size, TINY, 2) for steps in TINY_EXCHANGES),
@@ -280,7 +280,7 @@ def _posting(messages: int) -> float:
 
 
 def _send_undisturbed(rank: int, size: int, goodput: float) -> tuple[float, float]:
-    """Return the times of ``_send``. Repeat a long message if it is slower than its link, and return the fastest."""
+    """Return the times of the fastest ``_send``. A long message that is slower than its link is sent up to 4 times."""
     tries = [_send(rank, size)]
     while size > LONG_SIZE and len(tries) < ATTEMPTS and tries[-1][1] > (1 + SLOWER) * size / goodput:
         tries.append(_send(rank, size))
@@ -308,7 +308,7 @@ def _send(rank: int, size: int) -> tuple[float, float]:
 
 
 def _connection(rank: int, goodput: float, done: SizeTimes) -> tuple[int, int, float, int]:
-    """Return the sender's window, bytes in flight, round-trip time (s) and send buffer (bytes) for a long message."""
+    """Send a long message. Return the sender's window, bytes in flight, round-trip time (s) and send buffer (bytes)."""
     with sampling_in_flight() as samples:
         _send(rank, done[-1][0])
     in_flight_samples = [each for each in samples if each] or [0]

@@ -1,7 +1,7 @@
 """Build an emulated network, measure its links, and keep it open until the launcher closes a pipe.
 
-This module runs in a separate process. The network exists as long as this process or a rank has the files of its
-namespaces open. Dropped packets and TCP timeouts are read from the kernel's counters.
+This module runs in a separate process. The network exists as long as this process or a rank keeps its namespaces open.
+Dropped packets and TCP timeouts are read from the kernel's counters.
 """
 
 import json
@@ -67,7 +67,7 @@ def read_counts() -> PacketCounts:
 
 
 def _table(text: str) -> dict[str, dict[str, int]]:
-    """Parse alternating lines of names and numbers from the kernel into {word before the colon: {name: number}}."""
+    """Parse /proc/net/snmp or netstat, where lines of names and numbers alternate, into {prefix: {name: number}}."""
     lines = [line.split() for line in text.splitlines()]
     return {
         names[0].rstrip(":"): dict(zip(names[1:], map(int, numbers[1:]), strict=True))
@@ -78,7 +78,7 @@ def _table(text: str) -> dict[str, dict[str, int]]:
 class NetworkBuilder:
     """Builds the network namespaces and links of a plan, and keeps them open.
 
-    The process must have only one thread. It moves to a new namespace.
+    The calling process must have only one thread. It moves into a new network namespace.
     """
 
     def __init__(self, plan: NetworkPlan) -> None:

@@ -120,10 +120,11 @@ def connect(sender: Endpoint, receiver: Endpoint) -> TimedTransfer:
 
 
 def measure_speed() -> float:
-    """Return how many bytes this machine can send and receive through a token bucket in one second of CPU time.
+    """Return the bytes that a TCP connection on this machine can transfer per second of CPU time.
 
-    Segments have ``MTU`` bytes. Other processes hardly affect the result, because only this process's CPU time counts.
-    The process must have only one thread. It returns to its namespace afterwards.
+    The connection passes through token buckets with packets of ``MTU`` bytes, as on an emulated link. Other processes
+    hardly affect the result, because only this process's CPU time counts. The process must have only one thread. It
+    returns to its network namespace afterwards.
     """
     home = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
     away = new_network()

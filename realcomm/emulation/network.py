@@ -27,7 +27,7 @@ class EmulatedNetwork:
 
     ``namespaces`` lists each rank's namespaces. ``goodputs`` lists the measured TCP goodput of each link direction in
     ``plan.directions``, in bytes/s. ``bearable`` is the total traffic that this machine can emulate, in bytes/s.
-    ``delays`` is true if links have latency.
+    ``delays`` is true if links have latency and this machine can emulate it.
     """
 
     def __init__(self, plan: NetworkPlan) -> None:
@@ -147,11 +147,13 @@ def emulate(cluster: Emulable) -> EmulatedNetwork:
     statement, pass the network as ``network`` to ``run``, ``train`` and ``launch``. The network disappears when this
     process ends, even if the process is killed.
 
-    Raise InputError if the cluster cannot be emulated. The ``with`` statement raises InputError if the cluster's
-    traffic exceeds what this machine can emulate. It raises RunFailed if the network cannot be built or a link has a
-    wrong rate.
+    Raise InputError if the cluster cannot be emulated or if torchrun started this process. The ``with`` statement
+    raises InputError if the cluster's traffic exceeds what this machine can emulate. It raises RunFailed if the network
+    cannot be built or a link has a wrong rate.
 
-    >>> with emulate(simcomm.star(4, "50 Mbit/s", "0 us")) as network:  # doctest: +SKIP
+    >>> import realcomm, simcomm
+    >>> cluster = simcomm.star(4, "50 Mbit/s", "0 us")
+    >>> with realcomm.emulate(cluster) as network:  # doctest: +SKIP
     ...     trace = realcomm.run("all_reduce/ring", cluster, nbytes=65536, network=network)
     """
     plan = plan_network(cluster)

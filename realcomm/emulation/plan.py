@@ -31,7 +31,7 @@ PATIENCE_S = 5  # TCP's retransmission timeout; nothing is dropped, only queued
 
 
 class FoundRoutes(Protocol):
-    """A router. ``route`` returns all nodes on the route from ``src`` to ``dst``, including these two."""
+    """A router. ``route`` returns the nodes on the way from ``src`` to ``dst``, including ``src`` and ``dst``."""
 
     def route(self, src: str, dst: str) -> tuple[str, ...]: ...
 
@@ -92,9 +92,7 @@ class NetworkPlan:
 
     @property
     def rate(self) -> float:
-        """The total traffic in bytes/s if all hosts send at full rate. This machine must be able to emulate this
-        traffic.
-        """
+        """The total traffic in bytes/s if all hosts send at full rate."""
         return sum(direction.bandwidth for direction in self.directions if direction.src in self.hosts)
 
     @property
@@ -244,7 +242,7 @@ def link_commands(plan: NetworkPlan, files: dict[str, str]) -> Iterator[str]:
 
 
 def node_commands(plan: NetworkPlan, node: str) -> Iterator[str]:
-    """Yield the ``ip`` commands for the namespace of a node."""
+    """Yield the ``ip`` commands that configure a node's interfaces, address, route and neighbor table."""
     yield "link set lo up"
     if node in plan.bridges:
         yield f"link add {INTERFACE} mtu {MTU} address {plan.mac(node)} type bridge stp_state 0 mcast_snooping 0"

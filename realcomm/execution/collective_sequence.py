@@ -35,7 +35,7 @@ class CollectiveSequence:
             )
 
     def fail(self, collective: "Collective", error: BaseException) -> None:
-        """Record that ``collective`` failed, and reject all later collectives with the first failure as reason."""
+        """Record that ``collective`` failed. The error of all later collectives names the first failure."""
         reason = f"its collective {collective.number}, {collective.name}, failed with {describe_error(error, None)}"
         self._failed = self._failed or reason
 
@@ -43,8 +43,8 @@ class CollectiveSequence:
 class Collective:
     """One collective of a group, as a context manager that can be entered once.
 
-    Within the context, torch's inference mode is on, in which any tensor can be written. So it does not matter whether
-    the collective runs on the caller's thread or on a worker thread.
+    Within the context, torch's inference mode is on, so that the collective can write to inference tensors on any
+    thread.
     """
 
     def __init__(self, sequence: CollectiveSequence, name: str, number: int) -> None:
@@ -69,5 +69,5 @@ class Collective:
 
 
 def sequence_of(group: dist.ProcessGroup) -> CollectiveSequence:
-    """Return the object that counts a group's collectives. It is cached for each group."""
+    """Return the group's CollectiveSequence, which is created on first use."""
     return keep_for(group, "collectives", CollectiveSequence)

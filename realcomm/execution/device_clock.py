@@ -1,7 +1,7 @@
 """Time work on a device, in seconds of ``time.perf_counter``.
 
 A CPU executes work at once. A GPU executes queued work later, in stream order. These clocks never synchronize the whole
-device, because the work of another channel may need messages that are not posted yet.
+device, because other streams may wait for messages that this rank has not posted yet.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ T = TypeVar("T")  # a record with a ``begin`` and an ``end``
 
 
 class HostClock:
-    """The clock of a CPU. A mark, which denotes an instant, is a time in seconds.
+    """The clock of a CPU. ``now`` returns a mark, which on a CPU is a time in seconds.
 
     >>> clock = HostClock()
     >>> mark = clock.now()
@@ -32,7 +32,7 @@ class HostClock:
         return True
 
     def seconds(self, mark: float) -> float:
-        """Return when the device reached a mark, in seconds of ``time.perf_counter``. Wait for it if necessary."""
+        """Wait until the device reaches a mark. Return that time in seconds of ``time.perf_counter``."""
         return mark
 
     def date(self, events: list[T]) -> list[T]:
@@ -43,8 +43,8 @@ class HostClock:
 class StreamClock(HostClock):
     """The clock of a GPU's current stream. A mark is the index of a CUDA event.
 
-    Times have a resolution of half a microsecond in the first seconds. The resolution decreases over time, so use a new
-    clock every few seconds.
+    Times have a resolution of half a microsecond in the first seconds. The resolution becomes coarser over time, so use
+    a new clock every few seconds.
     """
 
     def __init__(self, device: "torch.device") -> None:

@@ -52,9 +52,9 @@ def execute(
 ) -> None:
     """Run a collective on ``tensor``, in place.
 
-    All ranks of ``group`` must call this with tensors of equal length and dtype. ``algorithm`` may be a name. ``root``
-    is a rank of the group. This rank's events are appended to ``record``. Raise InputError for a tensor that is not
-    contiguous or that ``op`` cannot reduce. With two ranks:
+    All ranks of ``group`` (default: all ranks) must call this with tensors of equal length and dtype. ``algorithm`` is
+    an Algorithm or its name. ``root`` is the root's rank in the group. If ``record`` is a list, this rank's events are
+    appended to it. Raise InputError for a tensor that is not contiguous or that ``op`` cannot reduce. With two ranks:
 
     >>> tensor = torch.tensor([1.0, 2.0])
     >>> execute("all_reduce/ring", tensor)  # doctest: +SKIP
@@ -188,7 +188,7 @@ class Executor:
         return torch.empty(elements, dtype=self.dtype, device=self._device)
 
     def _bind(self, tensor: torch.Tensor) -> None:
-        """Build the pipeline for ``tensor``. It is kept until ``tensor`` is freed or another tensor is bound."""
+        """Build the pipeline for ``tensor``, and cache it until ``tensor`` is freed or another tensor is bound."""
         n = self.call.elements
         _check_tensor(tensor)
         if tensor.numel() != n or tensor.dtype != self.dtype:

@@ -63,7 +63,7 @@ class StepMarks:
 
 
 def look(wait: Wait) -> Pending | None:
-    """Return the step at which the GPU is waiting, and store it in ``wait``. Return None if all steps are complete."""
+    """Find the step at which the GPU is waiting, and store it in ``wait``. Return None if all steps are complete."""
     for marks in [marks for marks in (reference() for reference in list(_begun)) if marks is not None]:
         if (mark := marks.first_unfinished()) is not None:
             wait.collective[:] = marks.label

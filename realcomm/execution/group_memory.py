@@ -86,7 +86,7 @@ def _forget_destroyed() -> None:
 
 
 def host_group() -> dist.ProcessGroup:
-    """Return the default group, or a gloo group of its ranks if the former is on GPUs. Call this on all ranks."""
+    """Return the default group if it uses CPUs, otherwise a gloo group of the same ranks. All ranks must call this."""
     group = group_or_default()
     return group if own_device().type == "cpu" else keep_for(group, "host group", _make_host_group)
 

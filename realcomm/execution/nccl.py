@@ -79,7 +79,7 @@ def ranks_of(group: dist.ProcessGroup) -> list[int]:
 
 
 def _first(group: dist.ProcessGroup, device: torch.device) -> list[dist.ProcessGroup]:
-    """Initialize ``group``. Return an empty list for further communicators, which are shut down with ``group``."""
+    """Initialize ``group``. Return a new list for its further communicators, which are shut down with ``group``."""
     others: list[dist.ProcessGroup] = []
     _initialized(group, device)
     weakref.finalize(group, _destroy, others).atexit = False
@@ -87,10 +87,10 @@ def _first(group: dist.ProcessGroup, device: torch.device) -> list[dist.ProcessG
 
 
 def _like(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
-    """Return a new communicator with the same ranks and backend, which torch does not count as a group.
+    """Return a new communicator with the same ranks and backend. It is not registered as a group of torch.distributed.
 
-    Torch numbers its groups on each rank. If only a subgroup's ranks created a group, the numbers of later groups would
-    differ between ranks, which would then wait forever.
+    Torch numbers its registered groups on each rank. If only a subgroup's ranks registered a group, later groups would
+    have different numbers on different ranks, and ranks would wait forever.
     """
     backend = _backend_of(group, device)
     name = f"{group.group_name} communicator {next(keep_for(group, 'numbers', lambda: count(1)))}"
@@ -129,8 +129,8 @@ def _destroy(communicators: Sequence[dist.ProcessGroup]) -> None:
 def connect(groups: Sequence[dist.ProcessGroup], programs: Sequence[Sequence[Step]], device: torch.device) -> None:
     """Connect this rank to all peers of its programs. ``programs`` has one program per channel.
 
-    NCCL connects two ranks at their first message, and each blocks until the other posts that message too. Within a
-    program, two ranks could block forever, each in another channel.
+    NCCL connects two ranks at their first message, and each rank blocks until the other posts the same message. If this
+    happened within a program, two ranks could block forever, each waiting in another channel.
     """
     for group, program in zip(groups, programs, strict=True):
         named = {(op.kind is Kind.SEND, op.peer) for step in program for op in step if not op.kind.is_local}

@@ -109,7 +109,7 @@ Runner = Executor | OwnCollective
 
 
 def make_runner(call: CollectiveCall, rank: int, world_size: int, device: torch.device) -> Runner:
-    """Return an Executor or OwnCollective that runs the call on this rank. Raise InputError as its class does."""
+    """Return an Executor or OwnCollective that runs the call on this rank. Raise InputError if the call is invalid."""
     algorithm = call.algorithm
     if not algorithm.has_program or (algorithm.backend == GLOO and device.type == "cpu"):
         return OwnCollective(call, rank, world_size, device)

@@ -1,4 +1,4 @@
-"""Convert times to the shared clock, rank 0's ``time.perf_counter``. The origin of ``perf_counter`` differs by host."""
+"""Convert each rank's times to the shared clock, which is rank 0's ``time.perf_counter``."""
 
 from dataclasses import dataclass
 from math import inf
@@ -23,7 +23,7 @@ class ClockOffset:
     measured: float = -inf  # when it was measured, on this rank's clock
 
     def is_stale(self) -> bool:
-        """Return whether to measure the offset again. An offset of zero, as on rank 0's host, is measured only once."""
+        """Return whether to measure the offset again. An offset of zero, as on rank 0's host, is kept forever."""
         return self.measured == -inf or (self.seconds != 0.0 and perf_counter() - self.measured > RENEWED_S)
 
     def measure(self) -> None:

@@ -78,7 +78,7 @@ def process_group(group: Group) -> dist.ProcessGroup:
 
 
 def rank_and_world_size(group: Group) -> tuple[int, int] | None:
-    """Return this process's rank in the group and the size of the group, or None outside the group."""
+    """Return this process's rank in the group and the group's size, or None if the process is not in the group."""
     if group == _OUTSIDE:
         return None
     rank = dist.get_rank(process_group(group))
@@ -199,7 +199,7 @@ def first_tensor(tensors: object, name: str, group: Group) -> torch.Tensor:
 
 
 def check_splits(sizes: object, name: str, tensor: torch.Tensor, world_size: int) -> None:
-    """Check that split sizes are equal and add up to the tensor's first dimension, or are None or empty.
+    """Check that split sizes are equal and add up to the tensor's first dimension. None and an empty list are valid.
 
     Raise InputError otherwise.
     """

@@ -14,9 +14,9 @@ keyword-only. All functions share these arguments:
 Tensors may have any shape, strides and dtype that ``op`` can reduce. A list has one tensor for each rank, and all its
 tensors have the same shape and dtype. The functions also work under ``inference_mode``, ``no_grad`` and ``autocast``.
 
-All functions raise InputError, a ValueError, for invalid arguments, before anything is sent and also with ``async_op``.
-The group can still be used afterwards. All raise torch.distributed's RuntimeError if a peer is lost. After a failed
-collective, the group rejects all later ones with DistBackendError; destroy it and create a new one.
+All functions raise InputError, a ValueError, for invalid arguments before they send anything, even if ``async_op`` is
+true. The group can still be used afterwards. All raise torch.distributed's RuntimeError if a peer is lost. After a
+failed collective, the group rejects all later ones with DistBackendError; destroy it and create a new one.
 
 The examples show rank 0 of two.
 """
@@ -154,7 +154,7 @@ def reduce_scatter_tensor(
 ) -> Handle:
     """Reduce ``input`` across all ranks. Rank r gets part r of the result in ``output``.
 
-    ``input`` must have ``world_size`` times the elements of ``output``. It is not changed.
+    ``input`` must have ``world_size`` times as many elements as ``output``, and is not changed.
 
     >>> output = torch.zeros(2)
     >>> realcomm.reduce_scatter_tensor(output, torch.tensor([1.0, 2.0, 1.0, 2.0]))
@@ -221,7 +221,7 @@ def barrier(group: Group = None, async_op: bool = False, *, algorithm: str | Alg
 
 
 def _in_place(tensor: torch.Tensor, group: Group, root: tuple[int | None, int | None, str] | None = None) -> Prepare:
-    """Return the ``prepare`` function of a collective on one tensor. ``root`` has the arguments for ``find_root``."""
+    """Return the ``prepare`` function of a collective that works in place. ``root`` has ``find_root``'s arguments."""
 
     def prepare(rank: int, world_size: int) -> CallBuffer:
         check_output(tensor, "tensor", group)
@@ -318,7 +318,7 @@ def gather(
 ) -> Handle:
     """Gather ``tensor`` from all ranks into ``gather_list`` on rank ``dst``; entry i comes from rank i.
 
-    Only ``dst`` passes ``gather_list``.
+    Pass ``gather_list`` only on rank ``dst``.
 
     >>> gathered = [torch.zeros(1), torch.zeros(1)]
     >>> realcomm.gather(torch.tensor([rank + 1.0]), gathered if rank == 0 else None, dst=0)
@@ -348,7 +348,7 @@ def scatter(
 ) -> Handle:
     """Send entry i of ``scatter_list`` on rank ``src`` to rank i, which receives it in ``tensor``.
 
-    Only ``src`` passes ``scatter_list``.
+    Pass ``scatter_list`` only on rank ``src``.
 
     >>> tensor = torch.zeros(1)
     >>> realcomm.scatter(tensor, [torch.tensor([5.0]), torch.tensor([5.0])] if rank == 1 else None, src=1)

@@ -22,7 +22,11 @@ class Work:
         self._future, self._results = future, results
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until the collective is done and return True. Raise its error, or TimeoutError after ``timeout``."""
+        """Wait until the collective is done, and return True.
+
+        Raise the collective's error if it failed, or TimeoutError if it is not done after ``timeout``. Default: no
+        limit.
+        """
         if not isinstance(timeout, timedelta | None):
             raise TypeError(f"timeout must be a datetime.timedelta, not {timeout!r}")
         try:
@@ -140,7 +144,7 @@ class _Queue:
         return self._last
 
     def join(self) -> None:
-        """Wait until all actions are done or have failed. Only the handles' ``wait`` raises their errors."""
+        """Wait until all actions are done or have failed. Only the handles' ``wait`` raises an action's error."""
         if self._last is not None:
             self._last.exception()
             self._last = None
