@@ -1,4 +1,4 @@
-"""Define clusters of processes on this machine with calibrated costs, over shared memory or an emulated network."""
+"""Define clusters of processes on this machine, connected by its memory or by an emulated network."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -29,7 +29,7 @@ class ThisMachine(Cluster):
         return [self.title] * self.world_size
 
     def on_first(self, world_size: int) -> Cluster:
-        """Return the cluster if it has ``world_size`` ranks. Raise InputError otherwise: calibrate for that number."""
+        """Return this cluster unchanged. Raise InputError if ``world_size`` is not its number of ranks."""
         if world_size != self.world_size:
             raise InputError(
                 f"world_size must be {self.world_size}, the number of ranks of {self.title}, not {world_size}"
@@ -52,7 +52,7 @@ class ThisMachine(Cluster):
         return replace(self, graph=graph, transport=calibration.transport(goodput=1.0))
 
     def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
-        """Do nothing, because all ranks are processes on this machine, where every backend can be measured."""
+        """Do nothing: the ranks are processes on this machine, so every backend can be measured."""
 
     def warn_of_run(self, backend: str) -> str:
         return ""
@@ -104,7 +104,9 @@ def this_machine(ranks: int) -> Cluster:
 
 
 def uses_calibration(cluster: Cluster, training: Training | None = None) -> bool:
-    """Return whether a calibration affects predictions on a cluster, for collectives or for ``training`` if given.
+    """Return whether a calibration affects predictions of collectives on a cluster.
+
+    If ``training`` is given, return whether it affects predictions of that training run.
 
     >>> import simcomm
     >>> uses_calibration(simcomm.star(4, "10 Gbit/s", "5 us")), uses_calibration(simcomm.this_machine(2))
@@ -116,7 +118,7 @@ def uses_calibration(cluster: Cluster, training: Training | None = None) -> bool
 
 
 def check_used(calibration: Calibration | None, clusters: Sequence[Cluster], training: Training | None = None) -> None:
-    """Raise InputError if a calibration is given but no prediction uses it."""
+    """Raise InputError if a calibration is given, but has no effect on predictions for any of the clusters."""
     described = [cluster.title for cluster in clusters if not uses_calibration(cluster, training)]
     if check_calibration(calibration) is not None and len(described) == len(clusters) > 0:
         raise InputError(
@@ -125,9 +127,9 @@ def check_used(calibration: Calibration | None, clusters: Sequence[Cluster], tra
 
 
 def resolve_transport(cluster: Cluster, calibration: Calibration | None = None) -> tuple[Cluster, Transport]:
-    """Return the cluster and its transport. If the cluster has none, ``calibration`` (default: cached) provides it.
+    """Return the cluster and its transport. If the cluster has no transport, a calibration provides it.
 
-    Raise InputError if a calibration is needed and missing.
+    ``calibration`` defaults to the cached one. Raise InputError if a calibration is needed and missing.
     """
     check_calibration(calibration)
     if cluster.transport is None:

@@ -20,10 +20,10 @@ BORROWED_RANKS = 2  # ranks in the calibration of this machine's software for ot
 
 @dataclass(frozen=True)
 class Cluster:
-    """A network whose links are shared max-min fairly by messages, with the host of each rank and the routing policy.
+    """A network of hosts, switches and links, with the host of each rank and a routing policy.
 
-    Every edge of ``graph`` is one direction of a link, with its bandwidth in bytes/s and its latency in seconds;
-    ``simcomm.cluster.graph`` lists all attributes.
+    Every edge of ``graph`` is one direction of a link, with its bandwidth in bytes/s and its latency in seconds.
+    ``simcomm.cluster.graph`` lists all attributes. Messages share the bandwidth of links max-min fairly.
 
     Raise InputError if ``title`` or ``transport`` is invalid.
 
@@ -65,7 +65,7 @@ class Cluster:
 
     @property
     def place_of_run(self) -> str:
-        """The machine on which real runs are measured, as text for results."""
+        """The name of the machine on which real runs are measured, as printed with results."""
         return "this machine"
 
     def machines(self) -> list[object]:
@@ -99,7 +99,7 @@ class Cluster:
         )
 
     def warn_of_run(self, backend: str) -> str:
-        """Return a warning for ranks that run on this machine instead of the described cluster, or an empty string."""
+        """Return a warning that ranks run on this machine instead of the cluster. It is empty for this machine."""
         over = "over this machine's memory, by gloo on its CPUs" if backend == "gloo" else "by NCCL on its GPUs"
         return f"warning: {self.title} is not this machine; its {self.world_size} ranks run here, {over}"
 
@@ -117,7 +117,7 @@ class Cluster:
 
 
 def with_usable_bandwidths(cluster: Cluster) -> Cluster:
-    """Return the cluster with each link's line rate replaced by its usable bandwidth, where the latter is known.
+    """Return the cluster with each link's line rate replaced by the usable bandwidth, if that is known.
 
     >>> import simcomm
     >>> pair = with_usable_bandwidths(simcomm.preset("dgx-h100"))

@@ -1,8 +1,9 @@
 """Build the graph of a network, and define the attributes of its nodes and links.
 
 Every node has ``kind`` (one of ``KINDS``). Nodes inside a machine also have ``machine`` (its number); GPUs and NICs
-have ``rail`` (their rail's number). GPUs also have ``local`` (their number in the machine), ``p2p_level`` (the distance
-up to which they access devices directly, as in NCCL_P2P_LEVEL) and ``memory`` (the host memory for all other traffic).
+have ``rail`` (their rail's number). GPUs also have ``local`` (their number in the machine) and ``p2p_level`` (the
+distance up to which they access devices directly, as in NCCL_P2P_LEVEL). The attribute ``memory`` names the host memory
+that all other traffic of a GPU passes through.
 
 An edge is one direction of a link, with ``bandwidth`` in bytes/s and ``latency`` in seconds. If known, it also has
 ``shared_bandwidth`` (the total for several messages), ``usable_bandwidth`` (the part of the line rate that software
@@ -41,7 +42,7 @@ class LinkSpec(NamedTuple):
 
 
 def link_spec(bandwidth: str | Bandwidth, latency: str | Latency) -> LinkSpec:
-    """Return a link. Its bandwidth and latency are text with units, or numbers in bytes/s and seconds.
+    """Return a link with this bandwidth and latency: text with a unit, or a number in bytes/s or seconds.
 
     Raise InputError if a text is not a bandwidth or a latency.
 
@@ -139,7 +140,7 @@ def list_nodes(graph: "nx.DiGraph[str]") -> str:
 
 
 class LinkBudget:
-    """A counter of the links in several networks, with the memory limit as its maximum. Each network counts once."""
+    """A counter of the links in several networks, each counted once. It raises TooLarge above the memory limit."""
 
     def __init__(self) -> None:
         self.links = 0

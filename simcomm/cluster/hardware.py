@@ -39,7 +39,9 @@ Entry = TypeVar("Entry")
 
 @cache
 def parts(kind: str) -> dict[str, dict[str, Figure]]:
-    """Return the catalog's entries of a kind in ``TABLES`` by name. GPUs include the properties of their boards.
+    """Return all entries of one table of the catalog, by name. ``kind`` is a key of ``TABLES``.
+
+    A GPU also has the properties of its board.
 
     >>> parts("GPU")["V100 SXM2 16GB"]["nvlink"].value
     'NVLink 2 x6'
@@ -150,7 +152,7 @@ def find_machine(name: str) -> Machine:
 
 
 def _half_switch_latency(entry: Mapping[str, Any]) -> float:
-    """Return half the latency of a machine's PCIe switch, in seconds, for each of the two links of a route to it."""
+    """Return half the latency of a machine's PCIe switch in seconds, or 0 if the latency is unknown."""
     model = find_part("switch", entry["pcie_switch"]) if "pcie_switch" in entry else {}
     return parse_latency(model["latency"].value) / 2 if "latency" in model else 0.0
 
@@ -193,11 +195,11 @@ def preset(
     oversubscription: float | None = None,
     transport: Transport | None = IDEAL,
 ) -> Cluster:
-    """Build ``nodes`` machines from the catalog. A rank runs on each of their first ``gpus_per_node`` GPUs.
+    """Build ``nodes`` catalog machines with a rank on each of their first ``gpus_per_node`` GPUs (default: all).
 
-    Default: all GPUs. The catalog defines the network. ``bandwidth`` and ``latency`` replace those of each NIC port. If
-    both are set, a machine without a NIC gets one. ``nodes_per_leaf`` and ``oversubscription`` require a rail-optimized
-    machine; see ``on_rails``. Raise InputError if an argument does not apply to the machine.
+    The catalog defines the network. ``bandwidth`` and ``latency`` replace those of each NIC port. If both are set, a
+    machine without a NIC gets one. ``nodes_per_leaf`` and ``oversubscription`` require a rail-optimized machine; see
+    ``on_rails``. Raise InputError if an argument does not apply to the machine.
 
     >>> preset("dgx-h100", nodes=2)
     <Cluster 2 x NVIDIA DGX H100: 16 ranks, 68 nodes, 204 links>

@@ -80,7 +80,7 @@ def _rail_count(machine: Machine) -> int:
 
 
 def _part_of(index: int, count: int, parts: int) -> int:
-    """Return the index of the part with item ``index`` if ``count`` items are spread evenly over ``parts`` parts."""
+    """Return which of ``parts`` switches, sockets or rails belongs to device ``index`` of ``count`` devices."""
     return index * parts // count
 
 
@@ -161,8 +161,8 @@ def on_one_switch(
 ) -> Cluster:
     """Build ``nodes`` machines whose NICs all connect to one non-blocking switch (s0), with a rank on each GPU.
 
-    Set ``gpus_per_node`` to use only the first GPUs of each machine. Raise InputError if the machine has fewer GPUs, or
-    has no NIC for several nodes.
+    Set ``gpus_per_node`` to use only the first GPUs of each machine. Raise InputError if a machine has fewer GPUs, or
+    if there are several machines without a NIC.
 
     >>> from simcomm.cluster.hardware import find_machine
     >>> on_one_switch(find_machine("dgx-h100"), nodes=2)
@@ -188,9 +188,9 @@ def on_rails(
     """Build a rail-optimized pod: the NICs on one rail of ``nodes_per_leaf`` machines share a leaf switch.
 
     Default: one leaf per rail for all machines. With R rails, machine m connects to leaves s(u R) to s(u R + R - 1),
-    where u = m // nodes_per_leaf. Every leaf has one link to each spine switch, about as fast as a NIC. Together, these
-    links have the bandwidth of the leaf's NICs divided by ``oversubscription``. With one rail and one leaf, there is no
-    spine. Raise InputError if an argument is out of range, or the machine has no NIC for several nodes.
+    where u = m // nodes_per_leaf. Every leaf has one link, about as fast as a NIC, to each spine switch. The total
+    bandwidth of these links is that of the leaf's NICs, divided by ``oversubscription``. With one rail and one leaf,
+    there is no spine. Raise InputError if an argument is out of range, or if there are several machines without a NIC.
 
     >>> from simcomm.cluster.hardware import find_machine
     >>> on_rails(find_machine("dgx-h100"), nodes=4, nodes_per_leaf=2)

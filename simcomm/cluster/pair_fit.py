@@ -1,11 +1,11 @@
-"""Fit the TCP parameters of a pair of hosts to probes, which are measurements other than the collectives to predict.
+"""Fit the TCP parameters of a pair of hosts to probes: small measurements that do not include collectives.
 
 Each parameter comes from one kind of probe. The smallest messages, which fit into a link's burst, give the overheads
 and CPU times. The time at which large sends return gives the send buffer, and TCP's data in flight gives the window.
 Linux passes messages to a link in pieces of a known size, so the rest of a message waits behind pieces of other
-messages ("TCP small queues", Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes). The goodput is not
-fitted, but computed from headers and bandwidth. If the measured goodput differs by more than ``TOLERANCE``, there must
-be another bottleneck, and InputError is raised.
+messages ("TCP small queues", Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes). The goodput is computed
+from headers and bandwidth. If the measured goodput differs by more than ``TOLERANCE``, another bottleneck must exist,
+and InputError is raised.
 """
 
 from dataclasses import asdict, replace
@@ -36,14 +36,10 @@ def borrow_transport(calibration: Calibration, ranks: int) -> Transport:
 
 
 def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:
-    """Return the transport between two hosts, for ``ranks`` ranks. None means more ranks than cores.
+    """Return the transport between two hosts, fitted to probes.
 
-    In a chain, each of the smallest messages takes the overhead, the CPU times to post and to receive it, and the CPU
-    time for its rank to continue. A chain of one hop also takes ``start`` and a receive-ready notification. A step in
-    which both sides send takes ``exchange_overhead`` more. Data that arrives after its send has returned was in the
-    send buffer.
-
-    Raise InputError if the goodput does not match the links, or if probes are incomplete.
+    ``ranks`` is the number of ranks that will use it. None means more ranks than cores. Raise InputError if the
+    measured goodput does not match the links, or if probes are incomplete.
     """
     _check_numbers(probes)
     try:
@@ -111,7 +107,7 @@ def _check_goodput(probes: PairProbes, rate: float) -> None:
 
 
 def _chain(probes: PairProbes, small: int) -> tuple[float, float]:
-    """Return two times in seconds for a chain of messages of ``small`` bytes: of each further hop, and of one hop."""
+    """Return the seconds of each hop after the first in a chain of ``small``-byte messages, and those of one hop."""
     seconds = sorted((hops, duration) for nbytes, hops, duration in probes.chains if nbytes == small)
     further = [
         (later - sooner) / (many - few)
@@ -128,10 +124,9 @@ def _crowds(probes: PairProbes) -> list[CrowdRound]:
 def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
     """Return the CPU seconds to post a message, to receive it, and to continue after a wait; zeros if not measured.
 
-    The times come from rounds with more ranks than cores, which keep all cores busy. In a round, each rank sends and
-    receives. Each further message of a step costs two posts and two receives, because its notification is a message
-    too. The first message of a step also costs one continuation, because a rank waits once per step. Posting takes as
-    long as a further message keeps the sender's thread busy. The sum of the three times is limited to ``hop`` seconds.
+    The times come from rounds with more ranks than cores, which keep all cores busy. Each further message of a step
+    costs two posts and two receives, because its receive-ready notification is a message too. The first message of a
+    step also costs one continuation, because a rank waits once per step. The sum of the three times is at most ``hop``.
     """
     crowds = _crowds(probes)
     if not crowds:
@@ -159,12 +154,10 @@ def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
 
 
 def _own(probes: PairProbes, both: float) -> tuple[float, float]:
-    """Return two costs of gloo's own collectives: a message's CPU time divided by ``both``, and extra seconds to start.
+    """Return two CPU costs of gloo's built-in collectives: of each message, and of the start of a collective.
 
-    ``both`` is the CPU time to post and receive a message. The probes are a barrier and an all_gather of many messages,
-    each with its notification. They keep all cores busy and start in the same way. Gloo posts messages in C++, which is
-    at least as fast as Python, but from its own thread, for which the rank's thread waits. Without measurements, return
-    (1, 0).
+    The first is a fraction of ``both``, the CPU time to post and receive a message from Python. The second is in
+    seconds, in addition to the start of single messages. Without measurements, return (1, 0).
     """
     each, starts = [], []
     for crowd in _crowds(probes):

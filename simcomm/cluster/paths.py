@@ -112,7 +112,7 @@ class ShortestPaths:
 
     @cached_property
     def _scratch(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """Arrays that searches overwrite: distances (-1 between searches) and costs of nodes, a queue, and links."""
+        """The arrays that each search overwrites: distances and costs of nodes, a queue, and links."""
         count = len(self.nodes)
         return np.full(count, -1), np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
 
@@ -154,9 +154,10 @@ class ShortestPaths:
         return _by_number(order, counts, links)
 
     def _by_gateway(self, gateways: Ints, queries: list[Ints]) -> tuple[Ints, Ints]:
-        """Search once per gateway. Return the number of links of each path, and the links of all paths.
+        """Search backward once per distinct gateway. Return each path's number of links, and the links of all paths.
 
-        ``gateways`` has the last non-leaf node of each path. It is sorted, and ``queries`` has the same order.
+        A path's gateway is its last node that is not a leaf. ``gateways`` is sorted, and ``queries`` has the same
+        order.
         """
         cuts = [0, *(np.flatnonzero(np.diff(gateways)) + 1).tolist(), len(gateways)] if len(gateways) else [0]
         large = len(cuts) * len(self._arrays.out) + len(gateways) * LOOKS_ON_A_PATH > WORTH_COMPILING
@@ -235,13 +236,13 @@ def _neighbors(nodes: Ints, leaf_links: Ints, far_ends: Ints) -> Ints:
 
 
 def _sorted_by_node(ends: Ints, links: Ints, nodes: int) -> tuple[Ints, Ints]:
-    """Sort ``links`` by their node in ``ends``. Return the index of each node's first link, and the sorted links."""
+    """Sort links by their nodes in ``ends``. Return the index of each node's first link, and the sorted links."""
     counts = np.bincount(ends[links], minlength=nodes)
     return np.concatenate([[0], np.cumsum(counts)]), links[np.argsort(ends[links], kind="stable")]
 
 
 def _by_number(order: Ints, counts: Ints, links: Ints) -> RouteLinks:
-    """Return paths in order of pair number, given paths of which the i-th belongs to pair ``order[i]``."""
+    """Sort paths by the number of their pair. Path i of the arguments belongs to pair ``order[i]``."""
     begins = np.concatenate([[0], np.cumsum(counts)])[:-1]
     position = np.argsort(order)
     lengths, begins = counts[position], begins[position]

@@ -61,7 +61,8 @@ def place_on(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
 def make_room(cluster: Cluster, ranks: int) -> Cluster:
     """Return the cluster with enough hosts for ``ranks`` ranks. Each new host has the same links as an existing host.
 
-    Raise InputError if hosts cannot be added, because they are GPUs, forward messages or are processes on this machine.
+    Raise InputError if hosts are missing, and the existing ones are GPUs, forward messages, or are processes on this
+    machine.
 
     >>> import simcomm
     >>> make_room(simcomm.two_level_tree(2, 2, "10 Gbit/s", "5 us"), 8).hosts

@@ -32,7 +32,7 @@ GREATEST_REACH = {"pcie": 0, "cpu": 2}  # index in P2P_LEVELS up to which a GPU 
 
 
 class Router:
-    """A finder of routes in one graph. It returns one route as nodes, or many routes as numbers of links."""
+    """A finder of routes in one graph. It returns a single route as node names, and many routes as link numbers."""
 
     def __init__(self, graph: "nx.DiGraph[str]") -> None:
         check_is_graph(graph)
@@ -56,7 +56,7 @@ class Router:
         raise NotImplementedError
 
     def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
-        """Return the links of the routes between pairs of indices into ``nodes``, in the graph's edge order."""
+        """Return the link numbers of the routes from ``nodes[src[i]]`` to ``nodes[dst[i]]``, for each i."""
         pairs = zip(src.tolist(), dst.tolist(), strict=True)
         links = [[self.paths.link[edge] for edge in pairwise(self.route(nodes[a], nodes[b]))] for a, b in pairs]
         first = np.cumsum([0, *(len(each) for each in links)])
@@ -64,7 +64,7 @@ class Router:
 
 
 class ShortestRouter(Router):
-    """A router by shortest paths. The receiver's number or, with a seed, a hash selects among equally good paths."""
+    """A router by shortest paths. If several exist, the receiver's number or, with a seed, a hash selects one."""
 
     def __init__(self, graph: "nx.DiGraph[str]", seed: int | None = None) -> None:
         super().__init__(graph)
@@ -109,7 +109,7 @@ class ShortestRouter(Router):
 
     @cached_property
     def _may_need_memory(self) -> "npt.NDArray[np.bool_]":
-        """Boolean mask of the links whose routes may need a detour through host memory; shape [links]."""
+        """Boolean mask of the links that can require a detour through host memory; shape [links]."""
         lowest = min((_reach(self.graph, node) for node in rank_nodes(self.graph)), default=len(P2P_LEVELS) - 1)
         kinds = node_kinds(self.graph)
         return np.array([lowest <= GREATEST_REACH.get(kinds[dst], -1) for _, dst in self.graph.edges], dtype=bool)
