@@ -13,7 +13,9 @@ UNIT = 2.0**-53
 
 
 def hash_name(seed: int, *parts: Any) -> Any:
-    """Return 64 random bits that depend on a seed and all integers of a name. For arrays, return an array of them.
+    """Return 64 random bits that depend on a seed and on all integers of a name.
+
+    If any of the integers is an array, return an array with the bits of each name.
 
     >>> hex(hash_name(0))
     '0x9e3779b97f4a7c15'

@@ -72,7 +72,7 @@ CALL_S = 0.1  # target duration of each later call, in seconds
 
 
 def one_by_one(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing with every message simulated. ``messages`` adds the times of each message.
+    """Simulate every message and return the timing. If ``messages`` is True, it includes the times of each message.
 
     Raise ProgramError if the program deadlocks, and TooLarge if there are too many messages.
     """
@@ -80,9 +80,9 @@ def one_by_one(inputs: EngineInput, *, messages: bool = False) -> Timing:
 
 
 def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing of a run over TCP, with every segment simulated. No shortcut supports TCP connections.
+    """Simulate every TCP segment of a run and return the timing.
 
-    If ``messages`` is set, the timing includes the times of each message. Raise ProgramError if the program deadlocks,
+    If ``messages`` is True, the timing includes the times of each message. Raise ProgramError if the program deadlocks,
     and TooLarge if messages or segments exceed the memory limit.
     """
     inputs = inputs.with_table()
@@ -94,7 +94,7 @@ def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
 
 
 def by_shortcut(inputs: EngineInput) -> Timing | None:
-    """Return the timing by max-plus, or None if max-plus does not apply. Faults after the run's end are ignored."""
+    """Return the timing by max-plus, or None if that does not apply. Faults after the end of the run are ignored."""
     if not isinstance(inputs.schedule, SymmetricSchedule):
         return None
     if inputs.faults.fails_ranks or inputs.faults.changes_links:
@@ -108,7 +108,7 @@ def by_shortcut(inputs: EngineInput) -> Timing | None:
 
 
 def _least_seconds(inputs: EngineInput) -> float:
-    """Return a lower bound on a run's time in seconds: the most sends on one channel times the minimum delay."""
+    """Return a lower bound on a run's seconds: the most steps with sends on a channel, times the minimum delay."""
     schedule = inputs.schedule
     if inputs.call.elements < schedule.chunks or not isinstance(schedule, SymmetricSchedule):  # some may be empty
         return 0.0
@@ -132,10 +132,10 @@ def by_max_plus(inputs: EngineInput) -> Timing | None:
 
 
 def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing with every message simulated.
+    """Simulate every message and return the timing.
 
-    ``messages`` adds the times of each message. They are always added if the run may hang, because the trace then lists
-    unfinished operations.
+    If ``messages`` is True, the timing includes the times of each message. It always does if the run may hang, because
+    the trace then lists unfinished operations.
     """
     messages = messages or inputs.faults.may_hang
     needs_names = messages or inputs.faults.affects_ranks
@@ -160,9 +160,9 @@ def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
 def run_kernel(
     plan: Plan, links: LinkRecords, *, messages: bool = False, changes: Iterable[LinkChange] = ()
 ) -> "World":
-    """Simulate a plan to its end and return the final state. Agents that cannot finish have infinite end times.
+    """Simulate a plan to its end and return the final state. Channels that cannot finish have infinite end times.
 
-    ``messages`` records the times of every message. ``changes`` are applied to the links during the run.
+    If ``messages`` is True, the state includes the times of each message. ``changes`` are applied during the run.
     """
     from simcomm.compiled.kernel import event_loop, world  # imports numba, which is slow and often not needed
 
@@ -178,7 +178,6 @@ def run_kernel(
 
 
 def _advance(kernel: ModuleType, world: "World", until: float) -> None:
-    """Simulate until the time ``until`` in seconds."""
     state, instants = kernel.MORE, FIRST_INSTANTS
     while state == kernel.MORE:
         start = monotonic()
@@ -187,7 +186,7 @@ def _advance(kernel: ModuleType, world: "World", until: float) -> None:
 
 
 def _timing(inputs: EngineInput, finished: Floats, method: str) -> Timing:
-    """Return the timing, given the end of each channel in seconds; [ranks * channels].
+    """Return the timing, given the time in seconds at which each channel of each rank ends.
 
     Raise ProgramError if a channel never ends and no fault explains it.
     """
@@ -210,7 +209,7 @@ def _deadlock(inputs: EngineInput, stuck: list[int]) -> ProgramError:
 
 
 def _with_mean_division(inputs: EngineInput, timing: Timing) -> Timing:
-    """Return the timing. For a mean, add the final division, which failed ranks do not execute."""
+    """Return the timing with the final division of a mean added. Failed ranks do not divide."""
     if inputs.call.op != "mean":
         return timing
     late = [fault.rank for fault in inputs.faults.ranks if fault.fails_at <= timing.finished[fault.rank] < np.inf]
@@ -220,7 +219,7 @@ def _with_mean_division(inputs: EngineInput, timing: Timing) -> Timing:
 
 
 def with_messages(timing: Timing, inputs: EngineInput, run: TcpRun) -> Timing:
-    """Return the timing of one collective in a TCP run, with its messages' times added."""
+    """Return ``timing``, the timing of one collective in a TCP run, together with the times of its messages."""
     sent, received, end = run.message_times(inputs)
     nbytes = inputs.schedule_plan.plan.messages["nbytes"].copy()
     return timing._replace(times=MessageTimes(*inputs.names, nbytes, np.maximum(sent, received), end, sent, received))

@@ -87,7 +87,6 @@ def trace_messages(inputs: EngineInput, timing: Timing, base: float = 0.0) -> Me
 
 
 def _message_columns(inputs: EngineInput, timing: Timing, base: float) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrived messages as columns, sorted by begin and sender."""
     times = _recorded(timing)
     arrived = np.flatnonzero(np.isfinite(times.end))
     arrived = arrived[np.lexsort((times.src[arrived], times.begin[arrived]))]

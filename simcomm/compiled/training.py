@@ -35,7 +35,7 @@ from simcomm.model.sharing import SAME_ARRIVAL
 
 @dataclass(frozen=True)
 class SimulatedSync:
-    """The gradient sync of one training step. Its timing starts at ``base`` seconds of the training run."""
+    """The gradient sync of one training step. Times in ``timing`` start at ``base`` seconds of the training run."""
 
     inputs: EngineInput
     base: float  # start of the timing, in seconds
@@ -58,7 +58,7 @@ class SimulatedSync:
 
 
 class _Ranks:
-    """The state of the ranks in a training run. It computes phase ends, which are infinite for failed ranks."""
+    """The ranks of a training run, and which of them have failed."""
 
     def __init__(self, inputs: EngineInput) -> None:
         self.faults, self.ranks = inputs.faults, np.arange(inputs.schedule.world_size)
@@ -72,10 +72,10 @@ class _Ranks:
 
 
 def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *, record: bool) -> Trace | None:
-    """Return the trace of training steps. ``record`` adds messages and links, as in ``simcomm.run``.
+    """Return the trace of training steps, or None if messages of two syncs may be in flight at the same time.
 
-    ``inputs`` is the gradient sync, a sum. After it, every rank divides the whole buffer. Return None if messages of
-    two syncs may be in flight at the same time, because this function simulates the syncs one by one.
+    ``inputs`` is the gradient sync, a sum, which is simulated separately for each step. After it, every rank divides
+    the whole buffer. If ``record`` is True, the trace includes messages and links, as in ``simcomm.run``.
     """
     if record and steps:
         inputs.check_number(Gigabyte.RECORDED // steps)
@@ -111,10 +111,10 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
 
 
 def simulate_tcp_training(inputs: EngineInput, phases: Phases, steps: int, *, record: bool) -> Trace:
-    """Return the trace of training steps over TCP. ``record`` adds messages and links, as in ``simcomm.run``.
+    """Return the trace of training steps over TCP, simulated in one run because the state of connections carries over.
 
-    All steps are simulated in one run, because the state of connections carries over. ``inputs`` is the gradient sync,
-    a sum. After it, every rank divides the whole buffer. Raise InputError if messages or segments exceed the memory
+    ``inputs`` is the gradient sync, a sum. After it, every rank divides the whole buffer. If ``record`` is True, the
+    trace includes messages and links, as in ``simcomm.run``. Raise InputError if messages or segments exceed the memory
     limit.
     """
     inputs = inputs.with_table()
@@ -142,7 +142,10 @@ def _first_message(inputs: EngineInput, begin: Floats, base: float) -> float:
 def _sync(
     inputs: EngineInput, begin: Floats, base: float, step: int, record: bool, before: list[SimulatedSync]
 ) -> SimulatedSync:
-    """Simulate the gradient sync of a step. Rank r starts at ``begin[r]`` seconds, and the first rank at ``base``."""
+    """Simulate the gradient sync of a step, which rank r starts at ``begin[r]`` seconds.
+
+    ``base`` is the earliest of these times. ``before`` lists the syncs of earlier steps.
+    """
     starts = begin - base if (begin > base).any() else None
     sync = inputs.under(inputs.faults.shifted(base), starts, step)
     if starts is None and not record and before and not inputs.faults.is_random:
@@ -159,7 +162,7 @@ def _sync(
 
 
 def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Spans]:
-    """Return the spans of a step's phases, each given as (name, begins, ends). Only syncs may have no duration."""
+    """Return the spans of a step's phases, given as (name, begins, ends). Empty ones are omitted, except for syncs."""
     spans = []
     for name, begin, end in phases:
         rank = np.flatnonzero((end < inf) if name == "sync" else (begin < end) & (end < inf))
@@ -171,7 +174,7 @@ def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Spans]:
 def trace_steps(
     inputs: EngineInput, elapsed: float, spans: list[Spans], syncs: list[SimulatedSync], record: bool
 ) -> Trace:
-    """Return the trace of all steps. ``record`` adds messages, reductions and links."""
+    """Return the trace of all steps. If ``record`` is True, it includes messages, reductions and links."""
     only = trace_nothing(inputs, elapsed, syncs[-1].timing.method if syncs else "")
     if not record:
         return replace(only, spans=Spans.join(spans).sorted())

@@ -52,7 +52,7 @@ class Jitter:
         return np.asarray(self.mean * (2 * shares if self.distribution == "uniform" else -np.log1p(-shares)))
 
     def draw(self, seed: int, *name: Any) -> npt.NDArray[np.float64]:
-        """Return the random delay for a name, a sequence of integers. Pass arrays of integers for many names.
+        """Return the random delay for a name, which is a sequence of integers. For arrays of integers, return an array.
 
         Each delay is a hash of seed and name, so it depends neither on the engine nor on the order of events.
         """
@@ -108,7 +108,7 @@ class LinkFault:
 
 
 class BandwidthChange(NamedTuple):
-    """A change of a link's bandwidth. From ``time`` on, the link keeps the fraction ``share`` of it."""
+    """A change of a link's bandwidth. From ``time`` on, in seconds, the link has ``share`` times its full bandwidth."""
 
     time: float
     link: Link
@@ -117,9 +117,10 @@ class BandwidthChange(NamedTuple):
 
 @dataclass(frozen=True)
 class Faults:
-    """All faults in a run. ``messages`` is jitter in seconds; ``compute`` is jitter as a fraction of the compute time.
+    """All faults in a run: slow or failing ranks, degraded links, and jitter.
 
-    Random delays are drawn from ``seed``. A prediction with jitter simulates ``repetitions`` runs.
+    Jitter of ``messages`` is in seconds, and jitter of ``compute`` is a fraction of the compute time. Random delays are
+    drawn from ``seed``. A prediction with jitter simulates ``repetitions`` runs.
 
     >>> Faults(ranks=(RankFault(0, slowdown=2),)).runs
     1
@@ -205,7 +206,7 @@ class Faults:
         return self.messages.draw(self.seed, MESSAGE, index, channel, src, dst, last)
 
     def message_hash(self, index: Any, src: Any, dst: Any, channel: Any) -> Any:
-        """Return the hash of a message's name without step and chunk, which ``hash_next`` then adds."""
+        """Return the hash that messages between two ranks share. ``hash_next`` adds the step and chunk of each."""
         return hash_name(self.seed, MESSAGE, index, channel, src, dst)
 
     def slowdown(self, index: Any, rank: Any, channel: Any, step: Any) -> npt.NDArray[np.float64]:
@@ -276,7 +277,7 @@ class Faults:
 
 
 def pack_step_and_chunk(step: Any, chunk: Any) -> Any:
-    """Return one integer for a step and a chunk, both uint64. It is the last part of a message's name in hashes."""
+    """Return one integer for a step and a chunk, both uint64, to add to a message's hash."""
     return (step << np.uint64(CHUNK_BITS)) + chunk
 
 

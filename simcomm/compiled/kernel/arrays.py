@@ -54,7 +54,7 @@ class Plan(NamedTuple):
     fails_at: Floats = NO_FLOATS  # [agents]: time of failure in seconds; [0] if none fails
 
     def most_at_once(self, end: str) -> LongInts:
-        """Return each agent's maximum number of messages per stage: sent (``end`` "source") or received ("sink")."""
+        """Return each agent's maximum number of sends (if ``end`` is "source") or receives ("sink") per stage."""
         agent = self.stages["agent"][:-1]
         most = np.zeros(len(self.first_stage), np.int64)
         np.maximum.at(most, agent, np.bincount(self.messages[end], minlength=len(agent)))

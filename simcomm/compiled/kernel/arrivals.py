@@ -34,7 +34,7 @@ def admit_arrivals(w: World, now: float) -> None:
 
 @inline
 def _is_alone_on_route(w: World, route: int) -> bool:
-    """Return whether at most one flow crosses the links of a route, and none of them is down."""
+    """Return whether all links of a route are up, and at most one flow crosses each of them."""
     first, most = w.routes[route].first_hop, 2 * (w.routes[route].alone_rate <= 0)
     for at in range(first, first + w.routes[route].hops):
         most = max(most, w.links[w.hop_link[at]].crossing)

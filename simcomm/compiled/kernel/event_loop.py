@@ -155,7 +155,7 @@ def _finish_solo_flow(w: World, flow: int) -> None:
 
 @inline
 def _finish_group_flows(w: World, link: int, now: float, limit: float) -> None:
-    """Finish the flows in a link's group that end by ``limit``, and at least one in case of rounding errors."""
+    """Finish all flows in a link's group that end by ``limit``. Always finish at least one, despite rounding errors."""
     drop(w.finish, link)
     advance_clock(w, link, now)
     due = w.links[link].clock * (1 + SAME_BYTES) + w.links[link].level * (limit - now)

@@ -51,7 +51,7 @@ def fill_progressively(w: World, now: float) -> None:
 
 @inline
 def _dissolve_groups(w: World, now: float) -> int:
-    """Remove all flows from their groups, and keep their remaining bytes in ``target``. Return the number of flows."""
+    """Remove all flows from their groups, and store their remaining bytes. Return the number of flows."""
     number = 0
     for flow in range(len(w.flows)):
         w.flows[flow].fair_hop = NOT_GROUPED
@@ -101,7 +101,7 @@ def restore_fairness(w: World, now: float) -> None:
 
 @inline
 def _correct_level(w: World, link: int, now: float) -> None:
-    """Set the level of a link that limits flows so that it is full. Faster flows of other groups join its group."""
+    """Set the level of a link to the rate at which the link is full. Faster flows of other groups join its group."""
     room, members = capacity(w, link), w.links[link].members
     if members > 0:
         level = (room - w.links[link].taken) / members

@@ -81,7 +81,7 @@ def join_tightest(w: World, flow: int, left: float, now: float) -> None:
 
 @separate
 def join_group(w: World, flow: int, hop: int, left: float, now: float) -> None:
-    """Add a flow to the group of the link at position ``hop`` of its route. Count it on the route's other links."""
+    """Add a flow to the group of the link at position ``hop`` of its route, and count it on the other links."""
     route = w.flows[flow].route
     first, hops = w.routes[route].first_hop, w.routes[route].hops
     link = np.int64(w.hop_link[first + hop])
@@ -128,7 +128,7 @@ def leave_group(w: World, flow: int, now: float) -> float:
 
 @separate
 def remove_member(w: World, flow: int) -> None:
-    """Decrease the counts of a flow's group and of its route's other links, after the flow has left the heap."""
+    """Remove a flow from the counts of its group and link pairs, after it has left the group's heap."""
     route, hop = w.flows[flow].route, w.flows[flow].hop
     first, hops = w.routes[route].first_hop, w.routes[route].hops
     link = np.int64(w.hop_link[first + hop])
@@ -143,7 +143,7 @@ def remove_member(w: World, flow: int) -> None:
 
 @inline
 def _add_to_link_pair(w: World, flow: int, pair: int, hop: int) -> None:
-    """Count a flow on a link pair. The first link determines its rate. The second is hop ``hop`` of its route."""
+    """Count a flow on a link pair: the link that determines its rate, and the link at hop ``hop`` of its route."""
     src, dst = w.link_pairs[pair].src, w.link_pairs[pair].dst
     if w.link_pairs[pair].carried == 0:
         at = w.links[src].first_link_pair + w.links[src].outs

@@ -147,7 +147,7 @@ def _meld_all(flows: Records, first: int) -> int:
 
 @inline
 def take_due(flows: Records, root: int, due: float) -> tuple[int, int]:
-    """Remove all flows with targets up to ``due``. Return the first one, linked by ``sibling``, and the new root."""
+    """Remove all flows with targets up to ``due``. Return the first flow of their list, and the heap's new root."""
     todo, taken, others = root, NOBODY, NOBODY
     while todo >= 0:
         flow = todo
@@ -190,7 +190,7 @@ NODE = np.dtype([("instant", "i4"), ("after", "i4"), ("before", "i4"), ("first",
 
 
 class Calendar(NamedTuple):
-    """The nodes that wait for an event, and the instants for which they wait. Each node has one instant record."""
+    """A calendar of events: a heap of instants, and a list of the nodes that wait for each instant."""
 
     nodes: Records  # NODE: each node's instant and neighbors there, each instant's first node, and free instants
     instants: Records  # a heap, by seconds

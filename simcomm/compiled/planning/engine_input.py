@@ -97,7 +97,7 @@ class EngineInput:
         return expanded.under(self.faults, self.starts, self.index)
 
     def to_record(self) -> "EngineInput":
-        """Return the input with a table, as recording requires. Raise TooLarge for too many messages or routes."""
+        """Return the input with a table, to record messages. Raise TooLarge for too many messages or routes."""
         expanded = self.with_table(Gigabyte.RECORDED)
         if self.posted > allowed(Gigabyte.ROUTED):
             pairs = len(expanded.pairs.src)
@@ -212,7 +212,7 @@ def share_repetitions() -> None:
 
 
 def as_repeated(inputs: EngineInput) -> EngineInput:
-    """Return the input. Within ``repetitions``, share the data of an earlier input that differs only in its faults."""
+    """Return the input. Within ``repetitions``, it shares data with earlier inputs that differ only in their faults."""
     earlier = _repeated.get()
     if earlier is None:
         return inputs

@@ -43,7 +43,7 @@ def _stage_slowdowns(inputs: EngineInput) -> Floats:
 
 
 def _with_starts(plan: Plan, starts: Floats) -> Plan:
-    """Return the plan with an additional first stage per agent, which lasts until ``starts`` [agents], in seconds."""
+    """Return the plan with an additional first stage, so that agent a starts its work at ``starts[a]`` seconds."""
     stages, agents = len(plan.stages) - 1, len(plan.first_stage)
     later = np.zeros(stages + agents + 1, STAGE)
     later[:stages] = plan.stages[:-1]
@@ -68,7 +68,7 @@ def mark_late_failures(inputs: EngineInput, agents: Records) -> None:
 
 
 def _last_computing(inputs: EngineInput, agent: int) -> float:
-    """Return the seconds of the last reduction or copy in the agent's last step. If it has none, return infinity."""
+    """Return the seconds of the last reduction or copy in an agent's last step, or infinity if the step has none."""
     columns = inputs.schedule.table().columns
     stage, _ = stages_of(columns)
     rank, channel = divmod(agent, inputs.schedule_plan.channels)

@@ -79,7 +79,7 @@ def alone_rates(routes: Routes) -> Floats:
 
 
 class SingleMessages(NamedTuple):
-    """Boolean masks of ranks and pairs that never have two messages in flight at once, over all channels."""
+    """Boolean masks of the ranks and pairs that never have two messages in flight at once, on all channels together."""
 
     sends: Bools  # [ranks]
     receives: Bools  # [ranks]
@@ -103,9 +103,9 @@ def cyclic_one_at_a_time(cyclic: SymmetricSchedule) -> SingleMessages:
 
 
 def _groups_one_at_a_time(active: ActiveSteps, chosen: Bools, group: Ints, groups: int) -> Bools:
-    """Return a mask of the groups whose ``chosen`` operations are all in different steps of one channel; [groups].
+    """Return a mask of the groups whose operations are all on one channel, in different steps; shape [groups].
 
-    ``group`` has the group of each chosen operation.
+    Only the operations in ``chosen`` count. ``group`` has the group number of each of them.
     """
     step, factor = active.of_row[chosen], len(active.channel) + 1
     in_step = np.unique(group.astype(np.int64) * factor + step) // factor
@@ -115,7 +115,7 @@ def _groups_one_at_a_time(active: ActiveSteps, chosen: Bools, group: Ints, group
 
 
 def _pairs_one_at_a_time(schedule_plan: SchedulePlan) -> Bools:
-    """Return a mask of the pairs whose messages are in different stages of one channel; shape [pairs]."""
+    """Return a mask of the pairs whose messages all use one channel, and are all in different stages; shape [pairs]."""
     plan, channels = schedule_plan.plan, schedule_plan.channels
     source, route = plan.messages["source"], plan.messages["route"]
     is_single = np.ones(len(schedule_plan.pairs.src), np.bool_)
@@ -139,10 +139,10 @@ def private_links(singles: SingleMessages, pairs: Pairs, routes: Routes) -> Bool
 
 
 def _crossed_by_one(ends: Ints, single: Bools, routes: Routes, hops: Ints | None) -> Bools:
-    """Return a mask of the links that only one rank or pair uses, with one message at a time; shape [links].
+    """Return a mask of the links that carry the messages of only one rank or pair, one at a time; shape [links].
 
-    ``ends`` is the sender, the receiver or the pair of each route. ``single`` marks the ranks or pairs with one message
-    at a time. ``hops`` is the number of links per route; None means one link each.
+    ``ends`` has the sender, the receiver or the pair of each route. ``single`` marks the ranks or pairs with one
+    message at a time. ``hops`` is the number of links per route; None means one link each.
     """
     end = ends if hops is None else np.repeat(ends, hops)
     end_of_link = np.full(len(routes.alone), -1, np.int32)
@@ -212,7 +212,7 @@ def _hold_back(routes: Routes, private: Bools, begin: int, end: int) -> Bools:
 
 
 def _link_pairs(records: Records, hop_link: Ints, links: int, messages: int) -> tuple[Ints, Records]:
-    """Return the number of the link pair for every two hops on each route, and a record per link pair."""
+    """Return the link pair of every two links on each route, as numbers, and a record for each link pair."""
     counts = records["hops"]
     number = int((counts.astype(np.int64) ** 2).sum())
     _check_number(len(counts), counts, number, messages, links)
@@ -225,7 +225,7 @@ def _link_pairs(records: Records, hop_link: Ints, links: int, messages: int) -> 
 
 
 def _keys(records: Records, hop_link: Ints, links: int, number: int) -> LongInts:
-    """Return a key for every two hops on each route: an integer that encodes their two links."""
+    """Return an integer for every two links on each route, which encodes the numbers of both links."""
     keys, counts = np.empty(number, np.int64), records["hops"]
     for hops in np.unique(counts[counts > 0]).tolist():  # all routes of one length at once
         alike = np.flatnonzero(counts == hops)

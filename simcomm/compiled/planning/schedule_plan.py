@@ -53,7 +53,7 @@ class ChunkSizes(NamedTuple):
 
 
 class SchedulePlan(NamedTuple):
-    """A plan for the kernel. Each of its agents is a channel of a rank, and each of its routes a pair of ranks."""
+    """A schedule as the kernel executes it. Each agent is one channel of a rank, and each route is a pair of ranks."""
 
     plan: Plan
     pairs: Pairs
@@ -179,7 +179,7 @@ def _bytes_by_rank(cyclic: SymmetricSchedule, rows: Ints, sizes: ChunkSizes) -> 
 
 
 def _ops(cyclic: SymmetricSchedule, sends: Ints, active: ActiveSteps) -> tuple[Ints, Ints]:
-    """Return the messages of all stages, one stage after the other, and their number per stage in each active step."""
+    """Return the messages of each stage in turn, and the number of messages per stage in each active step."""
     p, ranks = cyclic.world_size, np.arange(cyclic.world_size, dtype=np.int32)
     step_of_send = active.of_row[sends]
     in_step = np.bincount(step_of_send, minlength=len(active.channel)).astype(np.int32)

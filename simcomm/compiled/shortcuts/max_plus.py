@@ -65,9 +65,10 @@ def is_synchronous(cyclic: SymmetricSchedule) -> bool:
 
 
 class MaxPlusRun:
-    """A max-plus run, which computes the end times of all channels. On private links, channels are independent.
+    """A max-plus run, which computes the time at which each channel of each rank ends.
 
-    All links of the routes must be private, and the schedule symmetric and synchronous.
+    The schedule must be symmetric and synchronous. All links of its routes must be private, so channels are
+    independent.
     """
 
     def __init__(self, inputs: EngineInput) -> None:
@@ -270,7 +271,7 @@ class _StepJitter:
 
 
 def _rows(cyclic: SymmetricSchedule, channel: int, sizes: ChunkSizes) -> tuple[Rows, Floats]:
-    """Return the rows of a channel, and the array of bytes in which ``Rows.at`` is an index.
+    """Return the rows of a channel, and the array of bytes to which the indices in ``Rows.at`` refer.
 
     The bytes of shifted chunks are stored twice in a row, so that an index plus a rank stays within the array.
     """

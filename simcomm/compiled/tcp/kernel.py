@@ -284,7 +284,7 @@ def _arrive(w: TcpWorld, item: int) -> None:
 
 @inline
 def _inform_receiver(w: TcpWorld, segment: int) -> None:
-    """Schedule when the receiver notices an item: after a core has processed the arrival, and in order."""
+    """Schedule when the receiver notices an item, which is after a core has processed its arrival."""
     stream, item = np.int64(w.segments[segment].stream), np.int64(w.segments[segment].item)
     if w.terms[0].arrival_cpu == 0:
         _arrive(w, item)
@@ -298,7 +298,7 @@ def _inform_receiver(w: TcpWorld, segment: int) -> None:
 
 @inline
 def _advance_segment(w: TcpWorld, segment: int) -> None:
-    """Advance a segment: over links, to its receiver, back as an acknowledgment, and to its sender."""
+    """Move a segment on: over links to its receiver, or back to its sender as an acknowledgment."""
     if w.segments[segment].hop != THROUGH:
         _cross(w, segment)
         return

@@ -35,7 +35,7 @@ from simcomm.model.faults import BACKWARD, DIVISION, FORWARD, OPTIMIZER
 
 
 class Phases(NamedTuple):
-    """The compute phases of a training step. ``cores`` is how many cores all ranks share, or None for own cores."""
+    """The compute phases of a training step. All ranks share ``cores`` cores; None means that each has its own."""
 
     compute: ComputePhases
     cores: int | None
@@ -43,7 +43,7 @@ class Phases(NamedTuple):
 
 @dataclass(frozen=True)
 class LocalWork:
-    """A rank's computation, shown as a span. ``channel`` is a channel or a constant such as ``FORWARD``."""
+    """A local computation of a rank, shown as a span. ``channel`` is a channel, or a constant such as ``FORWARD``."""
 
     name: str
     channel: int
@@ -80,7 +80,7 @@ class TcpPlan:
     def handle(
         self, place: tuple[int, int], kind: int, step: SliceStep[Extent], transfer: Transfer[Extent], wake: float = 0.0
     ) -> None:
-        """Add an action that posts a transfer or waits for it. ``place`` is the rank and its collective's number."""
+        """Add an action that posts a transfer or waits for it. ``place`` is (rank, number of the collective)."""
         self._add(kind, self._message(*place, transfer, step), wake, wake)
 
     def _add(self, kind: int, message: int, seconds: float, occupied: float) -> None:
@@ -90,7 +90,7 @@ class TcpPlan:
         self.occupied.append(occupied)
 
     def _message(self, rank: int, index: int, transfer: Transfer[Extent], step: SliceStep[Extent]) -> int:
-        """Return a transfer's message number. In each chain, the k-th send matches the k-th receive on its peer."""
+        """Return the number of the message that a transfer belongs to. A chain's k-th send matches its k-th receive."""
         if transfer in self._numbers:
             return self._numbers[transfer]
         sends = transfer.operation.kind is SEND
@@ -116,7 +116,10 @@ class TcpPlan:
         return Pairs(*np.array(list(self.streams), np.int32).reshape(-1, 2).T.copy())
 
     def moments(self, actions: list[list[int]], done: Floats) -> Floats:
-        """Return the seconds at which ranks reached ``actions`` [ranks, collectives], as [collectives, ranks]."""
+        """Return the times in seconds at which ranks reached the given actions; shape [collectives, ranks].
+
+        ``actions`` lists, for each rank, one action per collective.
+        """
         at, first = np.array(actions).T, np.array(self.first_action[:-1])
         return np.where(at > first, np.append(done, 0.0)[at - 1], 0.0)
 
@@ -161,7 +164,7 @@ def plan_tcp(collectives: Sequence[EngineInput], phases: Phases | None = None) -
 
 
 def _compute(plan: TcpPlan, rank: int, inputs: EngineInput, phases: Phases | None, *channels: int) -> None:
-    """Add a rank's computations before or after a gradient sync. ``channels`` names them, for example ``FORWARD``."""
+    """Add a rank's computations before or after a gradient sync, selected by ``channels`` such as ``FORWARD``."""
     if phases is None:
         return
     compute, kind = phases.compute, SPEND if phases.cores is None else SHARE

@@ -14,7 +14,10 @@ EVENTS_A_LOOK = 1_000_000  # events per call of machine code, which an interrupt
 
 
 class TcpRun:
-    """A simulation of collectives over TCP, which its constructor runs. With ``phases``, they are gradient syncs."""
+    """A simulation of collectives over TCP, which its constructor runs.
+
+    If ``phases`` is given, the collectives are the gradient syncs of a training run with these compute phases.
+    """
 
     def __init__(self, collectives: list[EngineInput], phases: Phases | None = None) -> None:
         from simcomm.compiled.tcp.kernel import advance_tcp  # imports numba, which is slow
