@@ -109,9 +109,10 @@ def match_gpu(driver_name: str) -> Gpu | None:
 
 
 def unlisted_gpu(name: str, generation: str, nvlink: float, pcie: int) -> Gpu:
-    """Return the description of a GPU that is not in the catalog, given its NVLink bandwidth and PCIe generation.
+    """Return the description of a GPU that is not in the catalog.
 
-    GeForce cards of the generations in ``WITHOUT_GEFORCE_P2P`` are recognized by their name and marked as lacking P2P.
+    ``nvlink`` is its total NVLink bandwidth in GB/s, and ``pcie`` the generation of its slot. GeForce cards of the
+    generations in ``WITHOUT_GEFORCE_P2P`` are recognized by their name and marked as lacking P2P.
 
     >>> unlisted_gpu("RTX 5070 Ti", "blackwell", 0, 5).geforce
     True
@@ -129,8 +130,8 @@ CPUS = {"Infinity Fabric": "amd", "UPI": "intel", "QPI": "intel"}  # by the link
 def catalogue_keys(where: str, preset: str) -> dict[str, Any]:
     """Return the keys of a system description that the catalog states for a machine, such as gpu, link, pcie and nic.
 
-    ``where`` is the start of error messages. Each board of a machine counts as a host, so a GB200 NVL72 has 18 hosts
-    with four GPUs each, in one NVLink domain. Raise InputError if the machine is unknown.
+    Each board of a machine counts as a host, so a GB200 NVL72 has 18 hosts with four GPUs each, in one NVLink domain.
+    Raise InputError if the machine is unknown. ``where`` is the start of its message.
 
     >>> catalogue_keys("", "dgx-h100")
     {'gpu': 'H100 SXM', 'link': 'nvswitch', 'pcie': 5, 'nic': 400.0, 'cpu': 'intel'}
@@ -167,7 +168,8 @@ def gpus_of_host(preset: str) -> int:
 def hosts_of_machine(preset: str, nodes: int, gpus: int) -> dict[str, int]:
     """Return the keys ``nodes`` (hosts) and ``gpus`` (per host) for ``nodes`` machines with ``gpus`` GPUs each.
 
-    Raise InputError if ``gpus`` exceeds the GPUs of one board and is not a multiple of them.
+    For machines with several boards, each board is a host, and ``domain`` is added. Raise InputError if ``gpus``
+    exceeds the GPUs of one board and is not a multiple of this number.
 
     >>> hosts_of_machine("gb200-nvl72", 2, 72)
     {'nodes': 36, 'gpus': 4, 'domain': 72}
@@ -198,7 +200,7 @@ def software_year(generation: str) -> int:
 
 
 def usual_nic(network: str, generation: str) -> float:
-    """Return the usual rate of one NIC in GB/s, from the network or, if it is not in the catalog, the GPU generation.
+    """Return the usual rate of one NIC in GB/s: the network's or, if the catalog lacks it, the GPU generation's.
 
     >>> usual_nic("efa1", "ampere"), usual_nic("ib", "hopper")
     (12.5, 50.0)
@@ -236,7 +238,9 @@ def nvlink_of(generation: str) -> str:
 
 @cache
 def plugin_latency(network: str, *, is_staged: bool = False) -> float:
-    """Return the latency in us that a network's plug-in reports, without GPUDirect if ``is_staged``; 0 if unknown.
+    """Return the latency in us that a network's plug-in reports to NCCL, or 0 if it is unknown.
+
+    ``is_staged`` selects the latency without GPUDirect, for networks on which it differs.
 
     >>> plugin_latency("efa3"), plugin_latency("efa1", is_staged=True), plugin_latency("ib")
     (35.0, 150.0, 0.0)

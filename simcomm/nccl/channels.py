@@ -2,7 +2,7 @@
 
 A channel is a copy of a ring or tree, which one thread block executes. NCCL opens twice as many channels as its search
 found. A small call uses fewer of them, because each thread of a channel needs a minimum number of bytes
-(``src/enqueue.cc``; logs print ``threadThresholds``). With few channels, the rate of a thread block is the limit.
+(``src/enqueue.cc``; logs print ``threadThresholds``). A call with few channels is limited by their thread blocks.
 """
 
 from collections.abc import Sequence
@@ -114,7 +114,7 @@ def least(rates: Sequence[float]) -> float:
 
 
 def aged(comm: Communicator, values: Parameters) -> float:
-    """Return the factor by which latencies inside this host exceed those inside a host built in 2025."""
+    """Return how many times longer latencies inside this host are than inside a host built in 2025."""
     return (1 + values["age"]) ** (2025 - generation_year(comm.generation))
 
 
@@ -190,7 +190,7 @@ def between_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
 
 
 def _message_time(comm: Communicator, network: NodeNetwork, protocol: str, values: Parameters) -> float:
-    """Return the latency in us of a message between nodes, including its copy through host memory without GPUDirect.
+    """Return the latency in us of a message between nodes. Without GPUDirect, it includes the copy through host memory.
 
     For InfiniBand and the first EFA generation, a fitted factor on the latency represents that copy.
     """
@@ -209,10 +209,10 @@ def _memory_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
 
 
 def collective_rates(comm: Communicator, values: Parameters, *, is_chain: bool = False) -> tuple[float, float]:
-    """Return two bandwidths in GB/s for a ring or tree: inside a node, and between nodes (infinite without a network).
+    """Return the bandwidths in GB/s of a ring or tree inside a node and between nodes (infinity without a network).
 
-    Each is limited by the links and by the channels. A channel moves at most ``channel_rate``, and at most one buffer
-    per round trip of a message and its acknowledgment.
+    Links and channels limit both. A channel moves at most ``channel_rate``, and at most one buffer per round trip of a
+    message and its acknowledgment.
     """
     channels, buffer = open_channels(comm), comm.settings.buffer_bytes or BUFFER
     rates = []
@@ -226,7 +226,7 @@ def collective_rates(comm: Communicator, values: Parameters, *, is_chain: bool =
 
 
 def ramp_class(comm: Communicator) -> str:
-    """Return the fitted curve by which bandwidth grows with size: nvlink, pcie, ib, plugin or slow_plugin."""
+    """Return the name of the curve by which bandwidth grows with size: nvlink, pcie, ib, plugin or slow_plugin."""
     if comm.network is None:
         return "nvlink" if comm.is_nvlink else "pcie"
     if comm.network.kind in ("efa1", "tcp"):

@@ -1,7 +1,7 @@
 """Determine which algorithms and protocols NCCL can use for a collective, and which of them the settings allow.
 
-For each candidate, a string states why it is excluded, and is empty if it is not. ``tuner.py`` computes the times by
-which NCCL chooses among the other candidates.
+A candidate is an algorithm with a protocol. The result is a text per candidate: the reason why it is excluded, or an
+empty text. ``tuner.py`` computes the times by which NCCL chooses among the remaining candidates.
 """
 
 from collectives.errors import InputError
@@ -107,9 +107,9 @@ def allowed(comm: Communicator, collective: str) -> dict[Choice, str]:
 
 
 def _restrict(reasons: dict[Choice, str], part: int, name: str, words: tuple[str, ...]) -> dict[Choice, str] | None:
-    """Exclude, for the reason ``name``, candidates whose algorithm (``part`` 0) or protocol (1) is not in ``words``.
+    """Exclude the candidates whose algorithm (``part`` 0) or protocol (``part`` 1) is not in ``words``.
 
-    Return None if no candidate remains.
+    ``name`` is the reason to record for each of them. Return None if no candidate remains.
     """
     remaining = [choice for choice, reason in reasons.items() if not reason and choice[part] in words]
     if not remaining:
@@ -145,9 +145,9 @@ def _nothing_left(comm: Communicator, collective: str, reasons: dict[Choice, str
 
 
 def unmet_settings(comm: Communicator, collective: str) -> list[str]:
-    """Return NCCL_ALGO and NCCL_PROTO, with their values, if no usable candidate satisfies them.
+    """Return each of NCCL_ALGO and NCCL_PROTO, with its value, that no usable candidate satisfies.
 
-    NCCL before 2.24 then ignores the variable and falls back to rings.
+    NCCL before 2.24 ignores such a setting and falls back to rings.
     """
     if collective in PAIRWISE or comm.generation == "cpu":
         return []

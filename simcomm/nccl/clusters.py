@@ -127,7 +127,7 @@ def nccl_cluster(
 
 
 def notes_of_programs(cluster: NcclCluster) -> tuple[str, ...]:
-    """Return a note for the user if rank programs on this cluster use fewer NICs than NCCL's own rings; else ()."""
+    """Return a note for the user if rank programs use fewer NICs than NCCL's own rings, else an empty tuple."""
     comm = make_communicator(cluster.system, cluster.settings)
     if comm.network is None or min(comm.local, comm.network.ports) < 2:
         return ()

@@ -205,7 +205,7 @@ def make_communicator(system: System, settings: NcclSettings) -> Communicator:
 def among_others(
     comm: Communicator, system: System, settings: NcclSettings, groups: tuple[tuple[int, ...], ...]
 ) -> Communicator:
-    """Return the communicator of one group of a host's GPUs while the other ``groups`` run at the same time.
+    """Return the communicator of a group of GPUs while all ``groups`` of its hosts run at the same time.
 
     ``comm`` is the communicator of the group alone, and ``system`` describes all GPUs of its hosts. Each group is a
     tuple of GPU numbers. Raise InputError if GPUs need a network and the system has none.

@@ -1,7 +1,7 @@
 """Read system descriptions: the facts about a machine or cluster that a prediction may use.
 
-The head of ``simcomm/nccl/data/systems_described.toml`` defines the schema. This module adds default values for missing
-keys, and each ``System`` lists the keys that have one.
+The head of ``simcomm/nccl/data/systems_described.toml`` defines the schema. Missing keys get default values, and each
+``System`` lists these keys.
 """
 
 import tomllib
@@ -44,7 +44,7 @@ RATES = ("nic", "nvlink")  # keys that are bandwidths
 
 
 class Keys(BaseModel):
-    """The keys of a system description, and their types. ``_describe`` decides which are required, and the defaults."""
+    """The keys that a system description can have, with their types. ``_describe`` checks for missing ones."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -81,7 +81,9 @@ class Keys(BaseModel):
 
 
 def read_keys(where: str, line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return checked keys, with bandwidths in GB/s. Raise InputError, starting with ``where``, if a key is invalid.
+    """Check the keys of a system description and return them, with bandwidths in GB/s.
+
+    If a key is invalid, raise an InputError that starts with ``where``.
 
     >>> read_keys("system mine", {"nodes": 2, "nic": "100 Gbit/s"})
     {'nodes': 2, 'nic': 12.5}
@@ -102,7 +104,7 @@ def read_keys(where: str, line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_unit(key: str, value: Any) -> Any:
-    """Return the value of a key. If the key is a bandwidth, add the unit, as in "12.5 GB/s"."""
+    """Return a bandwidth as text with its unit, such as "12.5 GB/s", and the value of any other key unchanged."""
     return f"{value} GB/s" if key in RATES and value and not isinstance(value, str) else value
 
 
@@ -189,7 +191,7 @@ class System:
 
     @property
     def guessed(self) -> tuple[str, ...]:
-        """The keys with guessed values that affect predictions: ``nic`` (only for several hosts) and ``nccl``."""
+        """The keys that affect predictions but have guessed values: ``nic`` (only for several hosts) and ``nccl``."""
         is_nic_unknown = self.nic_guess and self.nodes > 1
         return tuple(key for key, unknown in (("nic", is_nic_unknown), ("nccl", "nccl" in self.defaulted)) if unknown)
 

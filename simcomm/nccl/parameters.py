@@ -48,11 +48,11 @@ class Parameters(UserDict[str, float]):
 
 
 class EachMoved(Parameters):
-    """Parameters as columns of values, of which row i > 0 has the i-th of ``names`` multiplied by 1 + ``share``.
+    """Parameters with columns of values, to compute the slopes of a prediction with respect to several parameters.
 
-    Row 0, and all other values of row i, are unchanged. Predictions are arithmetic on arrays, so one prediction with
-    these columns, of shape [1 + names, sizes], gives the slopes by all parameters. ``read`` collects the names that it
-    used.
+    In row i > 0, the i-th parameter in ``names`` is multiplied by 1 + ``share``. All other values are unchanged, as in
+    row 0. Predictions are arithmetic on arrays, so one prediction, of shape [1 + names, sizes], gives all slopes.
+    ``read`` collects the names of the parameters that it used.
 
     >>> moved = EachMoved({"a": 1.0, "b": 2}, ["b"], 0.5)
     >>> moved["b"].ravel().tolist(), moved["a"].ravel().tolist(), moved.read == {"a", "b"}

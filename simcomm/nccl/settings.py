@@ -28,8 +28,9 @@ class NcclRelease(NamedTuple):
     year: float = 0.0
 
     def number(self) -> tuple[int, int]:
-        """Return the version, or the newest version at the time ``year``. Whole years stand for shortly before
-        mid-year.
+        """Return the version. If only the year is known, return the newest version at that time.
+
+        A year without a fraction means shortly before mid-year.
 
         >>> NcclRelease(year=2023).number()
         (2, 18)

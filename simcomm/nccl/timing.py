@@ -214,7 +214,7 @@ class Candidates:
     weights: dict[Choice, Floats]
 
     def blend(self, figures: dict[Choice, Floats]) -> Floats:
-        """Return the mean of ``figures``, one array of values per candidate, weighted by ``weights`` at each size."""
+        """Return the weighted mean over all candidates at each size, given one array of values per candidate."""
         weighted: Floats = np.sum([self.weights[choice] * row for choice, row in figures.items()], axis=0)
         return weighted
 
@@ -265,7 +265,7 @@ def nic_share(comm: Communicator, collective: str) -> float:
 
 
 def busiest(comm: Communicator, flows: float) -> float:
-    """Return the number of flows that share the busiest NIC if each GPU has one. Below 1, a flow uses several NICs."""
+    """Return how many of a node's ``flows`` share its busiest NIC. Below 1, a flow uses several NICs."""
     nics = comm.network.ports if comm.network else 1
     return float(min(flows, ceil(comm.local / nics))) if nics <= comm.local else comm.local / nics
 

@@ -49,7 +49,7 @@ Figures = tuple[float, float, float]  # of LL, LL128, Simple
 
 @dataclass(frozen=True)
 class Latencies:
-    """Latencies of NCCL's tuner in us: its tables baseLat and hwLat, which consecutive versions share."""
+    """Latencies in us from NCCL's tables baseLat and hwLat, which several consecutive versions share."""
 
     base_tree: Figures
     base_ring: Figures
@@ -109,7 +109,7 @@ def channels_found(comm: Communicator) -> int:
 
 
 def bandwidth(comm: Communicator, collective: str, choice: Choice) -> float:
-    """Return the algorithm bandwidth in GB/s that the tuner assumes for a choice, before it corrects trees by size."""
+    """Return the algorithm bandwidth in GB/s that the tuner assumes. For trees, ``tuner_times`` corrects it by size."""
     algorithm, protocol = choice
     steps, n = ring_steps(collective, comm.ranks), comm.ranks
     nic = comm.network.nic if comm.network else float("inf")
@@ -174,7 +174,7 @@ def _nvls_bandwidth(comm: Communicator, collective: str, algorithm: str, nic: fl
 
 
 def latency(comm: Communicator, collective: str, choice: Choice) -> float:
-    """Return the latency in us that the tuner assumes for a choice. For large rings, ``tuner_times`` increases it."""
+    """Return the latency in us that the tuner assumes. ``tuner_times`` increases it for large ring all_reduces."""
     algorithm, protocol = choice
     figures, p = latencies(comm.version), PROTOCOL[protocol]
     inside = "nvlink" if comm.is_nvlink else "pci"
@@ -219,7 +219,7 @@ def _plugin(comm: Communicator, protocol: str) -> float:
 
 
 def tuner_times(comm: Communicator, collective: str, choice: Choice, sizes: Floats) -> Floats:
-    """Return the times in us that the tuner assumes for a choice, at sizes in bytes."""
+    """Return the times in us that the tuner assumes for an algorithm and protocol, at sizes in bytes."""
     algorithm, protocol = choice
     speed = np.full(len(sizes), bandwidth(comm, collective, choice))
     if algorithm == "tree":

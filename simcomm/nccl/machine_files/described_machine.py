@@ -1,4 +1,7 @@
-"""Derive the keys of a system description from the facts in files, each with its source line or marked as a guess."""
+"""Derive the keys of a system description from facts in files.
+
+Each key has the line that states its value or, for a derived value, an explanation.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,7 +77,7 @@ class DescribedMachine:
 def describe_machine(facts: Facts, user_keys: Mapping[str, Any] | None = None) -> DescribedMachine:
     """Return the machine that the facts describe. ``user_keys`` take priority over the facts.
 
-    The keys assume working hardware. ``seen`` has the observed use of P2P and GPUDirect.
+    The keys describe working hardware. ``seen`` records separately whether P2P and GPUDirect were used.
     """
     keys = {key: KeyValue(value, None, "set by you") for key, value in (user_keys or {}).items()}
     gpu = _find_gpu(facts) if "gpu" not in keys and "machine" not in keys else None
@@ -186,7 +189,7 @@ def _kind_of_link(paths: list[str], joined: list[str], gpu: Gpu | None) -> str:
 
 
 def _layout(paths: list[str]) -> str:
-    """Return the PCIe layout that the paths between GPUs without NVLink imply.
+    """Return the PCIe layout that follows from the paths between GPUs that have no NVLink.
 
     >>> _layout(["PIX", "SYS"]), _layout(["PHB", "NODE"]), _layout(["SYS", "NODE"])
     ('switches', 'socket', 'two')

@@ -117,7 +117,7 @@ Row = TypeVar("Row", bound=Fact)
 
 
 class Facts(dict[type[Fact], list[Any]]):
-    """All facts of the files, by type."""
+    """All facts in a set of files, grouped by the type of fact."""
 
     def add(self, fact: Fact) -> None:
         self.setdefault(type(fact), []).append(fact)

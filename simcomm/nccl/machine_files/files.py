@@ -17,7 +17,7 @@ KNOWN = (
 
 
 def read_facts(paths: Iterable[Path | str]) -> Facts:
-    """Read the facts from files, and from the files in directories.
+    """Read facts about a machine from files, and from all files in directories.
 
     Raise InputError if a file is invalid or contains no facts.
     """

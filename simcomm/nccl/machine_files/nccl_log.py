@@ -36,7 +36,7 @@ NET_RATE = re.compile(r"NET\[([\d.]+)\] - NET/(\S+)")
 
 
 def read(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
-    """Yield the facts in NCCL's log lines, and NCCL's variables in command lines."""
+    """Yield the facts in NCCL's log lines, and the NCCL variables that command lines set."""
     for line in lines:
         if not line.text or line.text.startswith("#"):
             continue

@@ -215,9 +215,9 @@ def system_line(system: System) -> dict[str, Any]:
 
 
 def make_calibration(system: System, run: NcclTestsRun, source: str) -> NcclCalibration:
-    """Return the calibration of a system from a run of nccl-tests; ``source`` names the run's file.
+    """Return the calibration of a system from a run of nccl-tests. ``source`` names the file of the run.
 
-    Raise InputError if the run has other hosts or ranks than the system, or if no row has at least 1 byte and a time.
+    Raise InputError if the run has other hosts or ranks than the system, or if every row has 0 bytes or no time.
     """
     described = f"{system.slug} has {count(system.nodes, 'host')} with {count(system.gpus, 'rank')} each"
     if run.hosts and (run.hosts, run.gpus) != (system.nodes, system.gpus):

@@ -181,7 +181,7 @@ class _Reader:
         return RANK.search(text + between + after) or RANK.search(text + after) or match
 
     def read_device(self, at: int, match: "re.Match[str]") -> None:
-        """Add a device to the run. If another process has listed its rank and rows followed, start a new run."""
+        """Add a device to the run. If rows have followed since another process listed this rank, start a new run."""
         device = Device(int(match[1]), int(match[2] or 0), int(match[3]), match[4], match[5].strip())
         known = self.devices.get(device.rank)
         if known is not None and (known.host, known.pid) != (device.host, device.pid):
@@ -238,7 +238,7 @@ class _Reader:
         check_read(self.file, len(self.printed) + len(self.rows), Gigabyte.ENTRIES, "rows")
 
     def _joined(self, at: int, text: str, before: str = "") -> Iterator[tuple[int, str]]:
-        """Yield each way to join a broken row: the number of the line after it, and the joined text."""
+        """Yield each way to join the pieces of a broken row: the number of the next line, and the joined text."""
         pieces, next_at = 1, at + 1
         joined = [text]
         while next_at < len(self.lines) and pieces < MOST_PIECES and next_at - at < MOST_BETWEEN:

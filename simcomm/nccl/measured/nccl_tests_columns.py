@@ -50,7 +50,7 @@ WORDS = {*ELEMENT_BYTES, "sum", "prod", "min", "max", "avg", "mulsum", "all", "n
 
 
 class Column(NamedTuple):
-    """A table column. ``side``: 0 for out-of-place, 1 for in-place results. ``scale``: factor to us or bytes."""
+    """A table column. ``side`` is 0 for out-of-place and 1 for in-place. ``scale`` converts values to us or bytes."""
 
     quantity: str  # "": unknown
     side: int = 0
@@ -113,13 +113,13 @@ def _column(cell: str, before: Sequence[Column]) -> Column:
 
 
 def split_cells(text: str, separator: str) -> list[str]:
-    """Split a line into cells. Remove the marks of Markdown and CSV."""
+    """Split a line into cells, without the quotes and markup of CSV and Markdown."""
     cells = text.strip().strip("|").split("|") if separator == "|" else text.split(separator or None)
     return [cell.strip(MARKS) for cell in cells]
 
 
 def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedRow:
-    """Parse a line of an nccl-tests table as a row. A row that is cut off keeps only its complete side.
+    """Parse a line of an nccl-tests table as a row. If it is cut off, only complete results are returned.
 
     ``columns`` are those of the header line. Without them, or if they do not fit, the columns of the known versions are
     tried. Raise InputError if the line is not a row.
@@ -158,7 +158,7 @@ def _split_printed(text: str) -> Iterator[list[str]]:
 
 
 def _make_row(place: FilePlace, cells: list[str], layout: Columns, text: str) -> PrintedRow | None:
-    """Return a row from these cells, or None if a cell does not fit its column. Incomplete sides are omitted."""
+    """Return a row from these cells, or None if a cell does not fit its column. Incomplete results are omitted."""
     columns = layout.columns
     sides = [column.side for column in columns if column.quantity in FIGURES]
     is_blank = len(cells) < len(columns) and 1 in sides and BLANK_SIDE.search(text) is not None

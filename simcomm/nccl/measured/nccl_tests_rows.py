@@ -46,7 +46,7 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class PrintedRow:
-    """A row as printed, with its out-of-place and in-place side. Only the first side's results are used."""
+    """A row as printed. ``sides`` are its out-of-place and in-place results, of which only the first are used."""
 
     place: FilePlace
     nbytes: int
@@ -91,7 +91,7 @@ class NcclTestsRun:
 
 
 def collective_of(name: str) -> str:
-    """Return the collective that the name of a program or heading stands for, or "" if there is none.
+    """Return the collective for the name of a benchmark program or table heading, or "" for any other name.
 
     >>> collective_of("./build/alltoall_perf_mpi"), collective_of("AllReduce"), collective_of("Mine")
     ('all_to_all', 'all_reduce', '')
@@ -138,9 +138,10 @@ def _check_side(where: str, printed: PrintedRow, side: Side, collective: str, ra
 
 
 def _conventions(collective: str, ranks: int, *, is_old: bool = False) -> list[tuple[float, float | None]]:
-    """Return the possible pairs (bytes in algbw / all bytes, busbw / algbw) of a collective; None is an unknown ratio.
+    """Return the possible ways in which nccl-tests computes the bandwidths of a collective.
 
-    hypercube_perf, and until 2019 all_gather and reduce_scatter, count only the bytes from other ranks.
+    Each is a pair of ratios: bytes in algbw / all bytes, and busbw / algbw (None if unknown). hypercube_perf, and until
+    2019 all_gather and reduce_scatter, count only the bytes from other ranks.
     """
     is_constant = bus_factor(collective, 2) == bus_factor(collective, 3)
     from_others = ((ranks - 1) / ranks if ranks else 1.0, 1.0)
@@ -169,7 +170,7 @@ def _check_values(where: str, dtype: str | None, side: Side, ranks: int) -> None
 
 
 class Call(NamedTuple):
-    """The collective and the number of ranks (0: unknown) of several rows. ``guesses`` are notes on guessed values."""
+    """A collective and its number of ranks (0 if unknown), found for several rows, with a note on each guess."""
 
     collective: str
     ranks: int

@@ -25,7 +25,7 @@ class PrintedFigure(NamedTuple):
 
 
 def read_figure(where: str, name: str, text: str, *, instead: str = "") -> PrintedFigure:
-    """Parse a printed number and its rounding. Raise InputError unless it is finite, non-negative and of usual length.
+    """Parse a printed number and its rounding. Raise InputError if it is negative, not finite, or too long.
 
     >>> read_figure("line 3", "time", "34.7")
     PrintedFigure(value=34.7, rounding=0.05)
@@ -83,9 +83,9 @@ class MeasuredRow:
     busbw: float | None
 
     def time(self, ranks: int) -> float | None:
-        """Return the time in seconds, or compute it from algbw or busbw. Return None if that is impossible.
+        """Return the time in seconds, computed from algbw or busbw if it is unknown, or None if that is impossible.
 
-        ``ranks`` is needed for busbw only, and 0 if unknown.
+        ``ranks`` is the number of ranks, or 0 if unknown. Only busbw needs it.
         """
         if self.seconds is not None:
             return self.seconds

@@ -59,7 +59,7 @@ class ComparedSeries:
         return Finding("as expected", f"as expected: {times}, {sizes}")
 
     def _stretches(self, outside: Bools, far: Bools) -> list[range]:
-        """Return ranges of consecutive ``outside`` sizes that include more than half of a size class marked ``far``."""
+        """Return the runs of ``outside`` sizes in which more than half of a size class is also marked in ``far``."""
         classes = np.searchsorted(CLASS_ENDS, self.nbytes)
         edges = np.flatnonzero(np.diff(np.concatenate(([False], outside, [False]))))
         runs = []
