@@ -21,7 +21,7 @@ def run_to_failure(
 ) -> Trace:
     """Simulate a program up to its failure, given the ProgramError that ``simcomm.run`` raised.
 
-    The failing rank stops at the failing step or, if this step delivers wrong data, after it. Other ranks continue
+    The failing rank stops before the failing step, or after it if the step delivers wrong data. Other ranks continue
     until they end or wait for the failing rank. In a deadlock, no rank is stopped. If ``error`` does not name a rank,
     raise it.
 

@@ -48,7 +48,7 @@ def in_any_order(
 def _elsewhere(
     function: Callable[[Task], Result], tasks: Sequence[Task], numbers: range, is_chosen: bool
 ) -> Generator[tuple[int, Result]]:
-    """Yield the numbers and results of the tasks in ``numbers`` from other processes, and end those processes."""
+    """Run the tasks in ``numbers`` in other processes. Yield each number and result, and then end the processes."""
     calls = (delayed(_numbered)(function, number, tasks[number]) for number in numbers)
     options_here = {"n_jobs": min(cores(), len(numbers)), "initializer": _prepare, "initargs": (os.getpid(),)}
     options = {"return_as": "generator_unordered", "batch_size": 1, "max_nbytes": None}  # arrays stay writable

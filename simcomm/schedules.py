@@ -20,9 +20,9 @@ VERIFIED_UP_TO = 64  # ranks; larger programs are only checked for deadlocks
 
 
 def verified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
-    """Return an algorithm's schedule, after checking it for deadlocks and, up to 64 ranks, verifying its result.
+    """Return an algorithm's schedule after checking it for deadlocks.
 
-    Raise ProgramError if the program deadlocks or, up to 64 ranks, does not achieve its spec.
+    For up to 64 ranks, its result is verified too. Raise ProgramError if a check fails.
     """
     if world_size <= VERIFIED_UP_TO:
         return _proved_schedule(algorithm, world_size, root)
@@ -41,10 +41,10 @@ def _proved_schedule(algorithm: Algorithm, world_size: int, root: int) -> Schedu
 
 @lru_cache(maxsize=16)
 def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> AnySchedule:
-    """Return an algorithm's schedule in the symmetric form, which needs the least memory and time, if it has one.
+    """Return an algorithm's schedule, in the symmetric form if possible, which needs the least memory and time.
 
     Schedules of more than 64 ranks are not checked for deadlocks, so use them only with engines that detect deadlocks.
-    Raise ProgramError if a program for up to 64 ranks does not achieve its spec.
+    Raise ProgramError if a program for up to 64 ranks deadlocks or delivers a wrong result.
     """
     if world_size > VERIFIED_UP_TO:
         return unverified_schedule(algorithm, world_size, root)
@@ -56,7 +56,7 @@ def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> An
 
 @lru_cache(maxsize=32)
 def unverified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | StepTable:
-    """Return the schedule that ``build_compact`` builds for a program that is known to be correct.
+    """Return the schedule of an algorithm that is known to be correct, in the symmetric form if it has one.
 
     Raise TooLarge if the schedule is too large to simulate.
     """

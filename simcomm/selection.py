@@ -103,7 +103,7 @@ def _fastest(estimator: Estimator, among: Iterable[Algorithm] | None) -> "_Conte
 
 @dataclass(frozen=True)
 class _Contender:
-    """An algorithm with a lower and an upper bound on its time in seconds."""
+    """An algorithm with a lower bound (``least``) and an upper bound (``most``) on its time in seconds."""
 
     algorithm: Algorithm
     least: float
@@ -130,7 +130,7 @@ def _contenders(among: Iterable[Algorithm] | None, estimator: Estimator) -> list
 
 
 def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
-    """Return the contender with tighter bounds: first by the load of links, and in a second call by simulation."""
+    """Return the contender with tighter bounds. The first call uses the load of links, and the second simulates."""
     if not contender.knows_loads:
         least = min(max(contender.least, estimator.link_load_bound(contender.algorithm)), contender.most)
         return replace(contender, least=least, knows_loads=True)

@@ -40,7 +40,7 @@ def run(
     length and type, each with its own memory. If the transport needs a calibration, the default is the cached one.
 
     ``engine`` is "simpy" or "compiled"; only "simpy" supports ``buffers``. The default depends on the number of
-    messages. For ``this_machine``, times come from calibrated message classes unless you set an engine or faults. With
+    messages. For ``this_machine``, calibrated message times are used unless you set an engine or faults. With
     ``record=False``, the trace has times only, which takes far less memory. Under ``faults``, a run may never end: see
     ``Trace.is_complete``.
 

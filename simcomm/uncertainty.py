@@ -60,8 +60,8 @@ def drift(age_s: float) -> float:
 def combine(disagreeing: float | None, age_s: float, drifts: float = 1.0) -> float | None:
     """Return the relative uncertainty of a prediction, from the folds' disagreement, the drift and the model's error.
 
-    Return None if ``disagreeing`` is None. ``drifts`` is the share of the predicted time that drifts: on an emulated
-    cluster, the work of cores, not of links.
+    Return None if ``disagreeing`` is None. ``drifts`` is the share of the predicted time that drifts. On an emulated
+    cluster, only the work of cores drifts, because links have a fixed speed.
 
     >>> round(combine(0.12, age_s=0.0), 3), round(combine(0.0, age_s=60.0, drifts=0.5), 3)
     (0.13, 0.153)
@@ -119,7 +119,7 @@ def _kind(point: ComputePoint) -> tuple[str, str, int, int]:
 
 
 def _disagreements(calibration: Calibration) -> Iterator[tuple[float, str]]:
-    """Yield (disagreement of the folds, name) for each message class at each size, and for each compute phase."""
+    """Yield the folds' relative disagreement and a name, for each message class and size and each compute phase."""
     parts = calibration.parts
     for curve in calibration.message_classes:
         kind = (curve.pattern, curve.width, curve.reduces, curve.is_first, curve.in_training)

@@ -19,7 +19,7 @@ class EmulatedModel(NetworkModel):
     steps, warm_up = 5, 1  # all ranks start the first step together, so it is not counted
 
     def bucket_seconds(self, training: Training) -> Callable[[int], float] | None:
-        """Return a function from bucket bytes to seconds. Buckets of torch's DDP take the time of gloo's all_reduce."""
+        """Return a function from bucket bytes to seconds. For torch's DDP, this is the time of gloo's all_reduce."""
         if training.gradient_sync is not None:
             return super().bucket_seconds(training)
         gloo = self.bucket_algorithm(training)
@@ -33,7 +33,7 @@ class EmulatedModel(NetworkModel):
         return self.calibration is not None and bool(self.calibration.overlap)
 
     def alternatives(self) -> Alternatives:
-        """Return the calibration's folds, which use only some of its rounds, and a calibration with slower cores."""
+        """Return the calibration's folds and a calibration with slower cores, or neither if there are no folds."""
         if self.calibration is None or not self.calibration.parts:
             return Alternatives((), None)
         return Alternatives(tuple(self.calibration.parts), self.calibration.with_slower_cores(SLOWER))

@@ -37,7 +37,7 @@ class Estimator:
 
     @classmethod
     def of(cls, simulator: MessageSimulator, call: CollectiveCall) -> "Estimator":
-        """Return an estimator for a call, after computing the results that all algorithms share."""
+        """Return an estimator for a call. Results that do not depend on the algorithm are computed once."""
         star, faster = simulator.star_costs(call.nbytes)
         if star is not None:
             simulator = replace(simulator, cluster=without_idle_hosts(simulator.cluster))
@@ -68,7 +68,7 @@ class Estimator:
         return None if seconds is None else seconds + first
 
     def bracket(self, algorithm: Algorithm) -> Bracket:
-        """Return cheap lower and upper bounds on an algorithm's time in seconds; 0 and infinity if unknown."""
+        """Return quick lower and upper bounds on an algorithm's time in seconds. Unknown bounds are 0 and infinity."""
         n, upper = self.call.elements, inf
         if self.star is not None:
             lower, upper = bracket(algorithm, self.star._replace(nbytes=self.call.nbytes), n)
@@ -90,7 +90,7 @@ class Estimator:
 
     @cached_property
     def division(self) -> tuple[float, float]:
-        """The shortest and longest time in seconds that a rank takes to divide for a mean; zeros without a mean."""
+        """The shortest and longest time in seconds in which a rank divides for a mean; zeros for other operators."""
         if self.call.op != "mean":
             return 0.0, 0.0
         spec, root, n = self.call.spec, self.call.root, self.call.elements

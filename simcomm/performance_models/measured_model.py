@@ -55,7 +55,7 @@ class MeasuredModel(NetworkModel):
         return [call for call in calls if call.algorithm.has_program and call.algorithm.is_decided]
 
     def is_calibrated_for(self, training: Training) -> bool:
-        """Return whether compute is calibrated and, if gradients overlap with backward under gloo, overlap too."""
+        """Return whether compute is calibrated. If gradients overlap with backward under gloo, overlap must be too."""
         calibration = self.calibration
         if calibration is not None and calibration.backend == "gloo" and calibration.ranks > 1 and training.overlaps:
             return super().is_calibrated_for(training) and has_point(calibration.overlap, training)
@@ -68,5 +68,5 @@ class MeasuredModel(NetworkModel):
         return Alternatives(() if self.calibration is None else tuple(self.calibration.parts), None)
 
     def needs_overlap_calibration(self, training: Training) -> bool:
-        """Return whether overlap must be calibrated: if torch's DDP synchronizes or compute times are not given."""
+        """Return True if torch's DDP synchronizes or if compute times come from a calibration, not the training."""
         return training.gradient_sync is None or training.compute is None

@@ -294,7 +294,7 @@ def overlap(backward_s: float, ready: Sequence[float], seconds: Sequence[float],
 
 
 class OverlapCalibration(NamedTuple):
-    """A calibration of training steps that communicate gradients during backward, and whether it is required."""
+    """A calibration of training steps that communicate gradients during backward."""
 
     calibration: Calibration | None
     ranks: int  # concurrent processes in which compute was measured

@@ -39,7 +39,8 @@ class MessageSimulator:
     ) -> Trace:
         """Return the trace of a collective. If ``buffers`` are given, run the collective on them in place.
 
-        Raise InputError if the faults or the engine are not supported, and ProgramError if the program is invalid.
+        Raise InputError if the simulator does not support the faults or the engine, and ProgramError for an invalid
+        program.
         """
         self.check_faults(options.faults)
         engine = self.engine(call, options, carries_data=buffers is not None)
@@ -112,13 +113,13 @@ class MessageSimulator:
         return compiled.by_shortcut(inputs)
 
     def one_by_one(self, inputs: EngineInput, *, messages: bool = False) -> "Timing":
-        """Return the timing with every message simulated. ``messages`` adds the times of each message."""
+        """Simulate every message and return the timing. If ``messages`` is True, it includes each message's times."""
         return compiled.one_by_one(inputs, messages=messages)
 
     def star_costs(self, nbytes: int) -> tuple[CostModel | None, CostModel | None]:
-        """Return the cost model of the cluster if it is a symmetric star, and otherwise the one of a faster star.
+        """Return the cost models of the cluster and of a faster star; exactly one of them is not None.
 
-        It is the first result for a symmetric star, and the second for other clusters. The other result is None.
+        The first is for a cluster that is a symmetric star. The second is a bound for any other cluster.
         """
         star = star_model(self.cluster, nbytes)
         return star, None if star is not None else faster_star(self.cluster, nbytes)
@@ -130,7 +131,7 @@ class MessageSimulator:
 
         ``cores`` is the number of cores that the ranks share, or None if each rank has its own. If ranks drift so far
         apart that two syncs overlap, the reference engine is used regardless of the requested engine. Raise InputError
-        if the faults do not fit the cluster.
+        for faults that the simulator does not support on this cluster.
         """
         self.check_faults(options.faults)
         sync, world_size = sync_of(training).algorithm, self.cluster.world_size
@@ -163,7 +164,6 @@ class MessageSimulator:
 
 
 def _check_simpy(algorithm: Algorithm, world_size: int, root: int = 0, steps: int = 1) -> None:
-    """Raise TooLarge if there are too many messages for the simpy engine, which stores all of them."""
     too_many = "for the simpy engine, which simulates them one by one in Python; use the compiled engine"
     check_messages(algorithm, world_size, root, steps, Gigabyte.SIMPY, too_many)
 

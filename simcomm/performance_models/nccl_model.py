@@ -109,7 +109,10 @@ def _is_own(algorithm: Algorithm | None) -> bool:
 
 
 def describe_choice(prediction: NcclPrediction) -> str:
-    """Return text such as ``tree/ll x2`` (algorithm, protocol, channels), or ``pairs`` or ``mpi`` without a choice."""
+    """Return NCCL's choice as text such as ``tree/ll x2``: algorithm, protocol and number of channels.
+
+    If NCCL has no choice, return ``pairs`` (sends and receives) or ``mpi``.
+    """
     return (
         f"{prediction.algorithm}/{prediction.protocol} x{prediction.channels}"
         if prediction.candidates

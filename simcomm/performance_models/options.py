@@ -38,7 +38,7 @@ class SimulationOptions:
         return self.engine is not None or self.faults != NO_FAULTS
 
     def choose_engine(self, messages: int) -> str:
-        """Return the requested engine. Default: simpy up to 1,000 messages in all repetitions, otherwise compiled."""
+        """Return the requested engine. Default: simpy up to 1,000 messages over all repetitions, else compiled."""
         return self.engine or ("simpy" if self.faults.runs * messages <= SIMPY_UP_TO else "compiled")
 
 

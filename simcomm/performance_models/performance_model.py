@@ -22,9 +22,10 @@ from simcomm.performance_models.options import TIMES_ONLY, SimulationOptions
 
 
 class Alternatives(NamedTuple):
-    """Alternative calibrations, to estimate uncertainty. Each of ``parts`` uses only some of the measured rounds.
+    """Alternative calibrations whose predictions show how uncertain a prediction is.
 
-    ``slower`` assumes slower cores. It is None unless only the speed of cores drifts.
+    Each of ``parts`` uses only some of the measured rounds. ``slower`` assumes slower cores, and is None except on
+    emulated clusters, where only the speed of cores drifts.
     """
 
     parts: tuple[Calibration, ...]
@@ -32,7 +33,7 @@ class Alternatives(NamedTuple):
 
 
 class Carrier(NamedTuple):
-    """The algorithm whose messages are simulated for a workload, and how often it runs per repetition."""
+    """An algorithm whose messages are simulated for a workload. It runs ``times`` times per repetition."""
 
     algorithm: Algorithm
     root: int
@@ -105,7 +106,7 @@ class PerformanceModel(ABC):
         return training.overlaps or training.program is None
 
     def carried(self, workload: CollectiveCall | Training) -> Carrier | None:
-        """Return the algorithm whose messages are simulated for a workload, or None if bucket times were measured.
+        """Return the algorithm whose messages are simulated for a workload, or None if bucket times are calibrated.
 
         The sync of a training run occurs once per bucket if it overlaps with backward, and otherwise once per step.
         """
@@ -150,7 +151,7 @@ class PerformanceModel(ABC):
         return False
 
     def phases(self, training: Training) -> tuple[ComputePhases, ComputePhases]:
-        """Return a step's compute times twice: while all ranks on the machine run, and while only one rank runs.
+        """Return a step's compute times in two cases: all ranks of the machine run, or only one rank runs.
 
         Each rank uses the same number of threads in both cases. Raise InputError if compute is not calibrated.
         """

@@ -59,7 +59,7 @@ class Half:
         self.posted = done.env.now
 
     def unfinished(self, is_under_way: bool) -> Unfinished:
-        """Return the trace record of this operation, which has not completed."""
+        """Return the trace record of this operation, given whether its message is under way."""
         location, op, sends = self.location, self.op, self.op.kind is SEND
         chunks = op.chunk if sends else op.into, op.count
         where = location.rank, op.peer, sends, location.step, location.channel
