@@ -66,7 +66,7 @@ def init(name: str | None = None, output: Path | str | None = None) -> Beginning
     """
     if name is None:
         if output is not None:
-            raise InputError(f"-o {output} requires a name; `ringlab init` lists the names")
+            raise InputError(f"-o {output} requires NAME, the example to copy; `ringlab init` lists all")
         return Beginnings()
     sources = find_beginning(check_text("name", name, "llama-fsdp"))
     first = Path(sources[0].name) if output is None else check_path("output", output)

@@ -69,7 +69,7 @@ def command(
     if is_checked and is_shown:
         raise InputError("--check and --show are mutually exclusive")
     if number is None and (is_checked or is_shown):
-        raise InputError("no lesson given; pass its number, such as `ringlab learn 4 --check`")
+        raise InputError("no lesson given; pass a lesson number, as in `ringlab learn 4 --check`")
     if (on is not None or output is not None) and not is_shown:
         raise InputError("--on and -o require --show")
     if json_to is not None and not is_checked:

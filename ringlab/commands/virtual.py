@@ -165,14 +165,14 @@ class VirtualAnswer(Answer):
             how = f"on {self.cluster}, " + ("timed while it ran" if self.timing == "live" else "replayed")
             yield Line(f"{self.program}: {format_time(self.elapsed_s)} of virtual time {how}", "bold")
             if self.step_s is not None:
-                free = "; compute takes no time (--compute zero)" if self.compute == "zero" else ""
+                note = "; compute takes no time (--compute zero)" if self.compute == "zero" else ""
                 yield Line(
-                    f"a step takes {format_time(self.step_s)}, the mean of {self.steps} steps on all ranks{free}"
+                    f"a step takes {format_time(self.step_s)}, the mean of {self.steps} steps on all ranks{note}"
                 )
             if self.step_range_s is not None:
                 low, high = map(format_time, self.step_range_s)
-                why = f"; {self.load}; {AS_LOADED}" if self.load else ""
-                yield Line(f"because such short steps depend on the machine's load, expect {low} to {high}{why}")
+                note = f"; {self.load}; {AS_LOADED}" if self.load else ""
+                yield Line(f"because such short steps depend on the machine's load, expect {low} to {high}{note}")
             calls = 0 if self.recording is None else len(self.recording.calls)
             if calls or self.elapsed_s:
                 yield Table(None, ["", "finished", "computed", "waited", "called"], [*self._rows()])

@@ -84,7 +84,7 @@ def scaling_curves(
     """
     trainings, cluster = predictable(scenario.trainings), scenario.cluster
     if not trainings:
-        raise InputError(f"{scenario.path}: a [training] table is required to plot its scaling")
+        raise InputError(f"{scenario.path}: a plot of the scaling requires a [training] table")
     with refusals_about(str(scenario.path)):
         first, *others = (cluster.on_first(ranks) for ranks in doublings(cluster.world_size))
     parts = replace(

@@ -82,7 +82,7 @@ def find_training_model(
             return find_model(named)
         if followed not in shipped or find_model(named).shape is not None:
             raise InputError(
-                f"image_shape cannot be set for model {quote(name)}, which has its own sample shape; remove it"
+                f"image_shape cannot be set for model {quote(name)}, which has its own; remove image_shape"
             )
     return follow_model(followed, folder, shape)
 
@@ -121,7 +121,7 @@ def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
     host = host_of_cluster(spread.cluster, spread.algorithm)
     with refusals_about(f"{spread.path}: training"):
         if spread.training.variable_batches and host.gpu is None:
-            raise InputError("variable_batches only applies to described GPUs; remove it")
+            raise InputError("variable_batches only applies to described GPUs; remove variable_batches")
         job = find_job(spread.training, spread.folder)
         language = _find_language_model(spread.training, job, host)
     if language is not None:

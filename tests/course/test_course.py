@@ -150,7 +150,7 @@ def test_lessons_have_ten_mistakes_and_four_solutions() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--check"], "no lesson given; pass its number"),
+        (["--check"], "no lesson given; pass a lesson number"),
         (["4", "--check", "--show"], "--check and --show are mutually exclusive"),
         (["4", "--check", "--on", "two-racks"], "--on and -o require --show"),
         (["4", ".", "--check"], "'.' is a directory"),

@@ -95,5 +95,5 @@ def test_training_key_changes_the_prediction_or_is_rejected(
 
 
 def test_variable_batches_are_rejected_with_a_stated_rate() -> None:
-    with pytest.raises(InputError, match="variable_batches only applies to described GPUs; remove it"):
+    with pytest.raises(InputError, match="variable_batches only applies to described GPUs; remove variable_batches"):
         ringlab.predict_devices("star8", [4], "training.compute={rate=300.0}", "training.variable_batches=true")

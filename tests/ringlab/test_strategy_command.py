@@ -55,7 +55,7 @@ def scenario(tmp_path: Path) -> Path:
         ("parallelism={tensor=4}", "KV heads (2) must be a multiple of tensor (4)"),
         ("parallelism={tensor=2}", "vocabulary=11' (11) must be a multiple of tensor (2)"),
         ("parallelism={strategy='parameter_server'}", "parallelism.strategy"),
-        ("parallelism={recompute='full'}", "parallelism.recompute = full can only be predicted; remove it"),
+        ("parallelism={recompute='full'}", "parallelism.recompute = full can only be predicted; remove recompute"),
         ("parallelism={tensor=2,strategy='zero1'}", "is not supported by torch's ZeroRedundancyOptimizer"),
         ("parallelism={pipeline=4,microbatches=3}", "multiple of the 3 microbatches"),
         ("dataset='digits'", "dataset 'digits'"),

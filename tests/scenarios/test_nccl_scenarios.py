@@ -221,7 +221,7 @@ def test_gpu_sends_over_its_nearest_nic():
 
 def test_explain_requires_nccl(ringlab: Ringlab):
     refused = ringlab("explain", "star8")
-    assert refused.status == 2 and 'no cluster has transport = "nccl"' in refused.err
+    assert refused.status == 2 and 'explain requires a cluster with transport = "nccl"' in refused.err
 
 
 def test_nccl_training_syncs_after_backward(tmp_path: Path):

@@ -122,7 +122,7 @@ def test_sweep_range_doubles_up_to_its_end(text: str, values: list[str]):
     [
         (["--sweep", "cluster.hosts"], "--sweep cluster.hosts: write section.key=values"),
         (["--what-if", "=2..4"], "--what-if =2..4: write section.key=values"),
-        (["--sweep", "cluster.hosts=4..2"], "a range must go up from a positive number"),
+        (["--sweep", "cluster.hosts=4..2"], "a range must increase from a positive number"),
         (["--sweep", "cluster.hosts=2..4*1"], "a factor greater than 1"),
         (["--sweep", "cluster.hosts=1..1e9*1.001"], "more than 6,000 values"),
         (["--plot", "a.png"], "--plot a.png requires --sweep or --devices"),

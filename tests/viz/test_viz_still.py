@@ -160,7 +160,7 @@ def test_critical_path_is_split_into_latency_links_and_waiting() -> None:
     [
         (["piechart", "star8", "-o", "x.png"], "unknown plot 'piechart'; use one of step, scaling, path"),
         (["step", "star8", "-o", "x.gif"], "a plot is written as .png or .svg or .pdf, not '.gif'"),
-        (["scaling", "two-racks", "-o", "x.png"], "a [training] table is required"),
+        (["scaling", "two-racks", "-o", "x.png"], "a plot of the scaling requires a [training] table"),
     ],
 )
 def test_invalid_plot_argument_is_rejected(

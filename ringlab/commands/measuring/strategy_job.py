@@ -166,7 +166,7 @@ def _runnable(parallelism: Parallelism) -> Parallelism:
         )
     for name in NOT_RUN:
         if getattr(parallelism, name) != getattr(USUAL, name):
-            raise InputError(f"parallelism.{name} = {getattr(parallelism, name)} can only be predicted; remove it")
+            raise InputError(f"parallelism.{name} = {getattr(parallelism, name)} can only be predicted; remove {name}")
     if parallelism.strategy == "zero1":
         parallelism = replace(parallelism, strategy="zero_redundancy")
     if parallelism.strategy == "zero_redundancy" and parallelism.tensor > 1:

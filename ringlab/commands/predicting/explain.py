@@ -177,7 +177,7 @@ def explain(scenario: LoadedScenario, progress: Progress | None = None) -> Expla
     clusters = {scenario.cluster.title: scenario.cluster} | {each.title: each.cluster for each in scenario.what_ifs}
     joined = {title: each for title, each in clusters.items() if isinstance(each, NcclCluster)}
     if not joined:
-        raise InputError(f'{scenario.path}: no cluster has transport = "nccl", so there is nothing to explain')
+        raise InputError(f'{scenario.path}: explain requires a cluster with transport = "nccl"')
     collective = scenario.collective.name if scenario.collective else "all_reduce"
     if collective not in COLLECTIVES:
         raise InputError(f"{scenario.path}: NCCL does not have {collective}; it has {', '.join(COLLECTIVES)}")

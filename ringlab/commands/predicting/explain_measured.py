@@ -160,10 +160,10 @@ def _of_scenario(file: Path | str, run: NcclTestsRun, system: System) -> _Descri
         hosts = f" on {count(run.hosts, 'host')}" if run.hosts else ""
         nodes, left = divmod(run.ranks, system.gpus) if run.ranks else (run.hosts, 0)
         fits = not left and run.hosts in (0, nodes)
-        fix = f"pass --set cluster.nodes={nodes}" if fits else "describe the measured machine, or omit the scenario"
+        advice = f"pass --set cluster.nodes={nodes}" if fits else "describe the measured machine, or omit the scenario"
         raise InputError(
             f"{file}:{run.line}: measured with {count(run.ranks, 'rank')}{hosts}, but {system.slug} has "
-            f"{count(system.nodes, 'host')} with {system.gpus} GPUs each; {fix}"
+            f"{count(system.nodes, 'host')} with {system.gpus} GPUs each; {advice}"
         )
     return _Described(system.nodes, system.gpus, system)
 
@@ -235,9 +235,10 @@ def _rows(series: SizeSeries, compared: ComparedSeries | None, ranks: int) -> It
 def _conclude(tables: Sequence[MeasuredSweep]) -> Finding:
     order: tuple[Verdict, ...] = ("slower", "faster", "as expected", "unknown")
     verdict = next(each for each in order if any(table.verdict == each for table in tables))
-    having = [table for table in tables if table.verdict == verdict]
+    matching = [table for table in tables if table.verdict == verdict]
     if len(tables) == 1:
-        return Finding(verdict, having[0].sentence)
+        return Finding(verdict, matching[0].sentence)
     return Finding(
-        verdict, f"{verdict} in {len(having)} of {len(tables)} tables; {having[0].collective}: {having[0].sentence}"
+        verdict,
+        f"{verdict} in {len(matching)} of {len(tables)} tables; {matching[0].collective}: {matching[0].sentence}",
     )

@@ -191,7 +191,7 @@ def _with_unit(values: Sequence[str]) -> list[str]:
 
 def _grown(where: str, first: float, last: float, factor: float) -> Sequence[float]:
     if not (0 < first <= last < 1e300 and factor > 1):
-        raise InputError(f"{where}: a range must go up from a positive number, by a factor greater than 1")
+        raise InputError(f"{where}: a range must increase from a positive number by a factor greater than 1")
     values = [first]
     while values[-1] * factor < last * (1 - 1e-9):
         values.append(values[-1] * factor)
