@@ -141,7 +141,7 @@ def describe_signal(number: int) -> str:
 def timeout_by_exception(rank: int, error: BaseException, status: str, elapsed: float, allowed: float) -> TimedOut:
     """Return the TimedOut for a rank in which torch.distributed timed out, ``elapsed`` seconds after the rank's start.
 
-    ``allowed`` is the timeout of the whole run in seconds. A connection may time out long before.
+    ``allowed`` is the timeout of the whole run in seconds. A single connection may time out much earlier.
     """
     if elapsed >= allowed:
         return TimedOut(f"timed out after {allowed:g} s; rank {rank}: {status}")
@@ -175,7 +175,7 @@ def _mentions(error: BaseException | None, words: tuple[str, ...]) -> bool:
 
 
 def _users_file(error: BaseException) -> Path | None:
-    """Return the innermost file of the user's code in a traceback, or None."""
+    """Return the innermost file of the user's code in a traceback, or None if there is none."""
     files = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
     users_files = [
         file

@@ -19,7 +19,7 @@ from realcomm.launching.hangs import MARGIN_S, oldest_unfinished, watch_by
 def join_by_file(file: Path, backend: str, rank: int, world_size: int, timeout: float, interface: str) -> None:
     """Join the group of all ranks that use the same ``file``, over the network ``interface``.
 
-    ``timeout`` is torch's own timeout for each message, in seconds.
+    ``timeout`` is the group's timeout for each operation, in seconds.
     """
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
     store = dist.FileStore(str(file), world_size)  # type: ignore[attr-defined]
@@ -31,9 +31,9 @@ def join_by_environment(
 ) -> None:
     """Join the group that torchrun's environment variables describe.
 
-    ``store`` is a rendezvous store that all ranks have opened. Default: the store that the variables describe. After a
-    restart, it may still contain the addresses of ended ranks. So ``attempt``, which must be equal on all ranks,
-    becomes a prefix of the store's keys.
+    ``store`` is a rendezvous store that all ranks have opened. Default: the store at ``MASTER_ADDR`` and
+    ``MASTER_PORT``. ``attempt`` counts restarts and must be equal on all ranks. It becomes a prefix of the store's
+    keys, because the store may still contain the addresses of ranks from before a restart.
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if store is None:
@@ -60,7 +60,7 @@ def leave() -> None:
 def deprioritize_gloo() -> None:
     """Schedule gloo's event loops as ``SCHED_BATCH`` threads, which do not preempt a running thread.
 
-    Their share of the cores does not change. Otherwise, on few cores, an event loop that wakes up may preempt the
+    Their share of the cores does not change. Under the default policy, an event loop that wakes up may preempt the
     rank's thread while this thread sends and holds the connection's lock. The event loop then spins on the lock
     (``Pair::handleEvents``) until its time slice ends. With 2 ranks on 2 cores, half of all steps of 4 KiB took up to 4
     ms instead of 0.1 ms.
@@ -109,9 +109,9 @@ def group_or_default(group: dist.ProcessGroup | None = None) -> dist.ProcessGrou
 def own_device(group: dist.ProcessGroup | None = None) -> torch.device:
     """Return this process's GPU if the group has an nccl backend and a GPU is available, else the CPU.
 
-    ``group`` defaults to the default group. A group with both gloo and nccl uses GPUs. If the group is bound to a GPU
-    (``device_id``), return that GPU. Otherwise return the current device, unless it is GPU 0. Instead of GPU 0, return
-    GPU number ``LOCAL_RANK`` (the rank if unset) modulo the number of GPUs, as torch does.
+    Default group: the default group. A group with both gloo and nccl uses GPUs. If the group was created with a
+    ``device_id``, return that GPU. Otherwise return the current device if it is not GPU 0. If it is GPU 0, return GPU
+    number ``LOCAL_RANK`` modulo the number of GPUs, as torch does. If ``LOCAL_RANK`` is not set, the rank replaces it.
     """
 
     if not dist.is_initialized() or backends(group).get("cuda") != "nccl" or not torch.cuda.is_available():
@@ -123,7 +123,7 @@ def own_device(group: dist.ProcessGroup | None = None) -> torch.device:
 
 
 def use_own_device() -> torch.device:
-    """Return this process's device. If the default group uses GPUs, make the device the current one."""
+    """Return this process's device. If it is a GPU, also make it the current device."""
     device = own_device()
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -137,7 +137,7 @@ def backends(group: dist.ProcessGroup | None = None) -> dict[str, str]:
 
 
 def reach_other_hosts() -> None:
-    """Set ``GLOO_SOCKET_IFNAME`` if gloo would listen only on the loopback, as when the hostname resolves to 127.0.1.1.
+    """Set ``GLOO_SOCKET_IFNAME`` if gloo would listen only on the loopback, because the hostname resolves to it.
 
     Select the interface of the route to ``MASTER_ADDR``. If there is no route or it uses the loopback, select the
     interface of the default route. Do nothing if the variable is already set or neither route exists.
@@ -155,7 +155,7 @@ ANYWHERE = "192.0.2.1"  # an unused address, reached by the default route
 
 
 def _own_address(host: str) -> str:
-    """Return this host's address on the route to ``host``, or "" without a route. No packet is sent."""
+    """Return this host's address on the route to ``host``, or "" if there is no route. No packet is sent."""
     with suppress(OSError, UnicodeError):
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM):
             with socket.socket(family, kind, protocol) as route:

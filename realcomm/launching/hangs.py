@@ -58,7 +58,7 @@ class _Watch:
 
 
 def report_hangs_by(report: Report | None) -> None:
-    """Set the function that reports this process's hangs. With None, this process reports none; its launcher does."""
+    """Set the function that reports this process's hangs. With None, this process does not report hangs."""
     _Watch.report = report
 
 

@@ -14,9 +14,9 @@ Handler = Callable[[int, FrameType | None], Any]
 class HeldInterrupts:
     """A context manager that defers signals until its end, or until ``check`` or ``allowed`` is called.
 
-    It defers SIGINT, SIGTERM and SIGHUP if they have a Python handler. A launch uses it while it starts a process and
-    adds the process to its list, because an exception in between would leak the process. It has an effect only in the
-    main thread, which receives all signals.
+    It defers SIGINT, SIGTERM and SIGHUP if they have a Python handler. A launch defers them while it starts a process
+    and registers this process, because an exception in between would leak the process. Python handles signals only in
+    the main thread, so the context manager has no effect in other threads.
 
     >>> import os
     >>> steps = []
@@ -38,7 +38,7 @@ class HeldInterrupts:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a deferred signal has not taken effect yet."""
+        """Whether a signal is deferred and has not taken effect yet."""
         return bool(self._held)
 
     def __enter__(self) -> Self:

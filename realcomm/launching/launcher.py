@@ -67,10 +67,10 @@ def launch(
     ``timeout`` is in seconds. If ``renews`` is true, each progress report restarts the timeout. ``network`` is a
     network of ``realcomm.emulate``; each rank then runs on its emulated host.
 
-    Raise RankFailed if a rank fails; the message names the first failed rank and its status. Raise TimedOut after
-    ``timeout``, with the status of all ranks, or of one rank under torchrun. Raise RunFailed if ``network`` lost
-    packets. Raise InputError if a worker raises it, or if this machine cannot start that many ranks or does not support
-    the backend.
+    Raise RankFailed if a rank fails; the message names the first failed rank and its status. Raise TimedOut if the
+    timeout expires; the message contains the status of all ranks, but only of one rank under torchrun. Raise RunFailed
+    if ``network`` lost packets. Raise InputError if a worker raises it. Also raise InputError if this machine cannot
+    start that many ranks or does not support the backend.
 
     >>> from realcomm import launch
     >>> launch(max, 2)  # doctest: +SKIP
@@ -105,7 +105,7 @@ def launch(
 
 
 class _Packer(pickle.Pickler):
-    """Pickles rank programs. A program that only this process can import, as in a notebook, is stored as its steps."""
+    """Pickles rank programs. A program that only this process can import, as in a notebook, is stored as steps."""
 
     def __init__(self, file: BytesIO, world_size: int) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)

@@ -26,8 +26,8 @@ class HostNamespaces:
 def unshare_network() -> bool:
     """Move this process into a new network namespace. Return whether this needed a new user namespace.
 
-    A process that may create network namespaces (root) keeps its user. Any other process becomes root of a new user
-    namespace, but keeps the ownership of its files. It must have only one thread. Raise OSError if this is not allowed.
+    A process that may create network namespaces, such as root's, keeps its user. Any other process must have only one
+    thread, and becomes root of a new user namespace. Raise OSError if the system does not allow this.
     """
     try:
         _call("unshare", CLONE_NEWNET)

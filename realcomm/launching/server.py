@@ -45,7 +45,8 @@ def preload(*modules: str) -> None:
 def start_server() -> None:
     """Start the fork server if it is not running. ^C in the terminal does not reach the server.
 
-    If this process is killed within a millisecond, before the server runs, multiprocessing's temporary folder remains.
+    If this process is killed in the first millisecond, before the server runs, multiprocessing's temporary folder is
+    not removed.
     """
     running = server_pid()
     forkserver.set_forkserver_preload([server_preload.__name__, *_PRELOADED, *_Known.also])
@@ -153,8 +154,9 @@ def _fork_nothing() -> None:
 def without_main(payload: bytes = b"") -> Iterator[None]:
     """Within the context, keep new processes from executing the launcher's main module.
 
-    So a plain script may call ``launch`` without ``if __name__ == "__main__"``, and workers start faster. If
-    ``payload``, the pickled work, refers to the main module, new processes do execute the module.
+    A plain script can then call ``launch`` without ``if __name__ == "__main__"``, and workers start faster. If
+    ``payload``, the pickled worker with its arguments, refers to the main module, new processes still execute this
+    module.
     """
     main_module = sys.modules["__main__"]
     if b"__main__" not in payload:

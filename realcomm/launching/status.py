@@ -38,8 +38,8 @@ def _read(memory: memoryview) -> str:
 class Wait:
     """The step of a collective at which a thread waits, and the peer that it waits for.
 
-    For speed, callers write ``collective`` (as from ``padded``) and ``location`` ([step, peer]) directly before each
-    wait.
+    Before each wait, callers set ``collective`` to a name from ``padded``, and ``location`` to [step, peer]. They write
+    to the shared memory directly, which is faster than a method call.
     """
 
     def __init__(self, memory: memoryview) -> None:
@@ -128,7 +128,7 @@ class Board:
         self._slots: list[Slot] = []
 
     def slot(self, rank: int) -> Slot:
-        """Return the slot of one rank, after its status is set to "starting"."""
+        """Return the slot of one rank, and set its status to "starting"."""
         memory = memoryview(self._map)
         self._slots.append(Slot(memory[rank * SLOT_BYTES : (rank + 1) * SLOT_BYTES]))
         return self._slots[-1]

@@ -1,4 +1,4 @@
-"""Prepare a process for torch: check torch's environment variables, its compiler's folder, and memory settings.
+"""Prepare a process for torch: check environment variables, avoid the compiler's folder, and keep freed memory.
 
 Torch reads many variables at import or when a group is created, and invalid values may crash it. So if any variable is
 set, torch is first started in a subprocess.
@@ -140,9 +140,9 @@ def import_compiler() -> None:
 def keep_freed_memory() -> None:
     """Let glibc keep freed memory for later allocations, in blocks of up to 32 MiB.
 
-    By default, glibc may return freed memory to the kernel, depending on the layout of the heap. Then one process may
-    fault in the pages of its activations again in each step, while another never does. If the environment has settings
-    of glibc's allocator, they are kept. Other C libraries are not affected.
+    By default, glibc may return freed memory to the kernel, depending on the layout of the heap. A process may then
+    have page faults on its activations in each training step, and another process may have none. Nothing changes if the
+    environment has settings of glibc's allocator, or with another C library.
 
     >>> keep_freed_memory()
     """

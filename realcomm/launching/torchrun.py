@@ -62,7 +62,7 @@ def ranks_started() -> int | None:
 def spans_nodes(timeout: float = 600.0) -> bool:
     """Return whether the ranks that torchrun or a similar launcher started are on several nodes.
 
-    Unless torchrun's variables contain the answer, all ranks must call this. In that case, the first call exchanges the
+    If torchrun's variables do not contain the answer, all ranks must call this. Their first call then exchanges the
     ranks' hosts, and waits up to ``timeout`` seconds for all ranks.
 
     >>> spans_nodes()
@@ -89,7 +89,7 @@ def _local_ranks(timeout: float) -> LocalRanks:
 
 
 def has_stale_store() -> bool:
-    """Return whether the ranks are on several nodes and may find values in the store from before a restart.
+    """Return whether the ranks, on several nodes, may find values from before a restart in torchrun's store.
 
     >>> has_stale_store()
     False
@@ -158,7 +158,7 @@ def _rank_and_world_size() -> tuple[int, int]:
 def _join(backend: str, threads: int | None, timeout: float) -> None:
     """Join the group of all ranks, and leave it when this process exits.
 
-    If this process is already in a group, set the group's timeout instead and, on GPUs, the current device.
+    If this process is already in a group, set this group's timeout and, on GPUs, the current device instead.
     """
     import torch
 

@@ -85,9 +85,9 @@ def run(
     """Measure one collective on this machine, with one process for each rank, and return its trace.
 
     Each rank's buffer has ``nbytes`` bytes, given as an integer or a string such as "1 MiB". Defaults: float32, sum,
-    root 0. A CollectiveCall in place of the algorithm already contains all of these. If ``buffers`` is given, real data
-    is used instead: one 1-D array for each rank, all of equal length and dtype. The arrays contain the result
-    afterwards.
+    root 0. If ``algorithm`` is a CollectiveCall, it contains all of these, and they must not be passed. If ``buffers``
+    is given, real data is used instead: one 1-D array for each rank, all of equal length and dtype. The arrays contain
+    the result afterwards.
 
     The ranks first run the algorithm on inputs with a known result; ``facts["wrong"]`` counts the elements that differ.
     Then they run it once on ``buffers`` and ``warmup`` times without measuring. Finally they measure ``repetitions``
@@ -178,7 +178,7 @@ def measure_all(
     """Measure collective calls with ``ranks`` processes; pass each call and its statistics to ``report``.
 
     Return one list for each call, with the results of all ranks. Raise RankFailed, TimedOut and InputError as
-    ``launch`` does. In this case, ``report`` has already been called for all finished measurements.
+    ``launch`` does. ``report`` has then already been called for all finished measurements.
     """
 
     def receive(rank: int, done: int, total: int, text: str) -> None:

@@ -43,7 +43,7 @@ def relay(probe: Probe, rank: int, world_size: int) -> Program:
 def exchange(probe: Probe, rank: int, world_size: int) -> Program:
     """Let each rank send to the next ``width`` ranks and receive from the previous ``width`` ranks in each step.
 
-    In the following step, each rank sends the chunk that it received from the rank before it.
+    In the next step, each rank sends the chunk that came from its direct predecessor.
     """
     for hop in range(probe.length):
         apart = range(1, probe.width + 1)
@@ -54,7 +54,8 @@ def exchange(probe: Probe, rank: int, world_size: int) -> Program:
 def fan(probe: Probe, rank: int, world_size: int) -> Program:
     """Let rank 0 receive from ranks 1 to ``width`` one after another, then send to them one after another.
 
-    This repeats until there are ``length`` phases. With the pattern FAN_OUT, rank 0 sends first.
+    Receiving and sending are one phase each, and alternate for ``length`` phases. With the pattern FAN_OUT, rank 0
+    sends first.
     """
     for hop in range(probe.length):
         is_in = (hop % 2 == 0) == (probe.pattern == FAN_IN)
@@ -137,7 +138,7 @@ def time_reduction(nbytes: int, repetitions: int) -> list[float]:
 
 
 class QueuedTimes(NamedTuple):
-    """The time per message in seconds, if many messages are sent in one direction without waiting."""
+    """The host's and the device's time per message in seconds, if many messages are sent without waiting."""
 
     posting: float  # on the host
     device: float
@@ -151,7 +152,7 @@ def one_way(rank: int, world_size: int) -> Program:
 
 
 class QueueBench:
-    """Times messages from one GPU to another. No rank waits for an answer, so latencies do not add up."""
+    """Times messages that are sent from one GPU to another without waiting, so that latencies do not add up."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         self.rank, self.world_size = rank, world_size

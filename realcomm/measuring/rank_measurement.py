@@ -65,7 +65,7 @@ def _agree_on_start() -> float:
 
 
 def start_after(agreement_s: float, world_size: int) -> float:
-    """Return the seconds to wait before a common start. ``agreement_s`` is the longest recent agreement, in seconds.
+    """Return the delay in seconds before a common start. ``agreement_s`` is the longest recent agreement, in seconds.
 
     >>> start_after(0.0001, world_size=2), start_after(0.02, world_size=8)
     (0.003, 0.04)
@@ -113,9 +113,9 @@ def sum_over_ranks(number: int) -> int:
 
 
 def repetitions_within(total: float, seconds: float, least: int, most: int) -> int:
-    """Return how many repetitions of ``seconds`` each fill ``total`` seconds, from ``least`` to ``most``.
+    """Return how many repetitions of ``seconds`` each fill ``total`` seconds.
 
-    The number is odd, so that one repetition is the median.
+    The number is at least ``least`` and at most ``most``. It is odd, so that one repetition is the median.
 
     >>> [repetitions_within(1.0, seconds, least=5, most=49) for seconds in (0.0, 0.1, 10.0)]
     [49, 11, 5]
@@ -153,8 +153,8 @@ def exact_input(call: CollectiveCall, rank: int) -> torch.Tensor:
 def exact_result(call: CollectiveCall, rank: int, world_size: int) -> tuple[slice, torch.Tensor] | None:
     """Return the slice of ``rank``'s buffer that the collective defines, and the expected result in this slice.
 
-    All ranks have inputs of ``exact_input``. Return None if no element is defined, or if a contribution may be counted
-    more than once, as in a barrier.
+    The input of each rank must be ``exact_input``. Return None if no element is defined, or if a contribution may be
+    counted more than once, as in a barrier.
     """
     spec, n, op, root = call.spec, call.elements, call.op, call.root
     parts = spec.result(rank, world_size, root)
@@ -176,7 +176,7 @@ def exact_result(call: CollectiveCall, rank: int, world_size: int) -> tuple[slic
 
 
 def neutral_buffer(call: CollectiveCall, device: torch.device) -> torch.Tensor:
-    """Return a buffer that does not change when it is reduced with itself, so that it can be reused.
+    """Return a buffer of zeros, or of ones for products, which does not change when it is reduced with itself.
 
     >>> from collectives import find_algorithm
     >>> neutral_buffer(CollectiveCall(find_algorithm("all_reduce/ring"), elements=2, op="product"), torch.device("cpu"))
@@ -214,7 +214,7 @@ class RunningMeasurement:
         self._records: list[list[Event]] = []
 
     def take_block(self, total_s: float = TOTAL_S, least: int = LEAST, most: int = MOST) -> None:
-        """Time the set number of repetitions, or about ``total_s`` seconds of them. All ranks must call this."""
+        """Time the set number of repetitions. If it is None, fill about ``total_s`` seconds. All ranks must call it."""
         repetitions = self._count or repetitions_within(total_s, self._each, least, most)
         set_status(f"timing {self._executor.call.algorithm.full_name}")
         with without_garbage_collection():
@@ -267,7 +267,7 @@ def _run_on_file(executor: Runner, file: Path) -> npt.NDArray[np.generic]:
 
 
 def _warm_up(executor: Runner, buffer: torch.Tensor, warmup: int, default: float) -> float:
-    """Run ``warmup`` repetitions. Return the last one's seconds on the slowest rank; ``default`` if there is none."""
+    """Run ``warmup`` repetitions. Return the seconds of the last one on the slowest rank, or ``default`` if none."""
     last = default
     for _ in range(warmup):
         begin, end = time_together(partial(executor.run, buffer))
@@ -309,7 +309,7 @@ def _time_queued(executor: Runner, buffer: torch.Tensor) -> float:
 
 
 def _rare_report(executor: Runner, repetitions: int) -> Callable[[int], None]:
-    """Return a function that reports progress at most every ``REPORT_EVERY_S`` seconds, to save CPU time."""
+    """Return a function that reports rank 0's progress, at most once every ``REPORT_EVERY_S`` seconds."""
     last = perf_counter()
 
     def report(done: int) -> None:

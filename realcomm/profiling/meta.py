@@ -134,7 +134,8 @@ class _TracedStep:
 def _flops(op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> int:
     """Return the FLOPs of an operation, from torch's FLOP counter except for a convolution's backward.
 
-    For grouped convolutions, the counter is wrong. A convolution's backward is two products with forward's FLOPs each.
+    For grouped convolutions, the counter is wrong. A convolution's backward computes two products, one for each
+    gradient, with as many FLOPs each as the forward.
     """
     if op is aten.convolution_backward:
         (grad, inputs, weight), is_transposed, wanted = args[:3], args[7], args[10]
@@ -242,7 +243,7 @@ def _own(module: nn.Module | None) -> list[nn.Parameter]:
 
 
 def _block_of(name: str, modules: dict[str, nn.Module]) -> str:
-    """Return the outermost module around a layer, except containers and modules that mostly consist of one."""
+    """Return the name of the outermost module around a layer, ignoring containers and stacks (``_is_stack``)."""
     parts = name.split(".")
     for length in range(1, len(parts)):
         prefix = ".".join(parts[:length])
@@ -253,7 +254,7 @@ def _block_of(name: str, modules: dict[str, nn.Module]) -> str:
 
 
 def _is_stack(module: nn.Module) -> bool:
-    """Return whether most parameters of a module are in one list of modules of the same class, as in an encoder."""
+    """Return whether most parameters of a module are in one list of layers of the same class, as in an encoder."""
     lists = [each for each in module.children() if isinstance(each, CONTAINERS) and len({*map(type, each)}) == 1]
     total = sum(each.numel() for each in module.parameters())
     return any(len(each) > 1 and 2 * sum(p.numel() for p in each.parameters()) > total for each in lists)

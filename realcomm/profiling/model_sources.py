@@ -43,10 +43,11 @@ class ModelSource(NamedTuple):
 
 
 def find_model(text: str, sample: tuple[int, ...] | None = None) -> ModelSource:
-    """Return the model called ``text``. ``sample`` is the shape of its input. Default: 3 x 224 x 224.
+    """Return the model called ``text``. ``sample`` is the shape of one input without the batch dimension.
 
-    A user's file is executed when the model is built. Raise InputError for an unknown name, and for a transformer with
-    a ``sample``.
+    Default: 3 x 224 x 224, or 3 x 299 x 299 for inception_v3. A user's file is executed when the model is built. Raise
+    InputError for an unknown name. Also raise InputError for a transformer with a ``sample``, because its name states
+    the sequence length.
     """
     if is_transformer(text):
         if sample is not None:
@@ -77,10 +78,10 @@ def _from_file(text: str) -> nn.Module:
 
 
 def loss_of(output: Any) -> Tensor:
-    """Return the cross entropy of the first tensor in a model's output, or its mean if the tensor does not have scores.
+    """Return a loss of a model's output: the cross entropy of its first tensor, or the mean if that has no scores.
 
-    Scores have two or three dimensions and several entries in the last one. Raise InputError if the output has no
-    tensor or if the first tensor is not floating-point.
+    A tensor has scores if it has two or three dimensions and several entries in the last one. Raise InputError if the
+    output has no tensor or if the first tensor is not floating-point.
     """
     scores = _first_tensor(output)
     if scores is None or not scores.is_floating_point():

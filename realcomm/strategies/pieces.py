@@ -1,4 +1,4 @@
-"""Time the parts of a step on a rank: compute, collectives, and a whole step without communication."""
+"""Time the parts of a training step on a rank: compute, collectives, and a whole step without communication."""
 
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -30,7 +30,7 @@ FLOAT = 4  # bytes per element
 
 
 class TimedCollective(NamedTuple):
-    """A collective of ``nbytes`` bytes to time in groups of ``size`` ranks, whose numbers are ``stride`` apart."""
+    """A collective of ``nbytes`` bytes to time in groups of ``size`` ranks, whose world ranks are ``stride`` apart."""
 
     collective: str
     nbytes: int
@@ -42,7 +42,7 @@ class RankTimes(NamedTuple):
     """One rank's times in seconds: its layers' compute, the whole model's optimizer, and loading a batch.
 
     ``collectives_s`` has one time for each timed collective. ``silent_s`` is the time of a step without communication.
-    These two are measured between training steps.
+    Both are measured between training steps.
     """
 
     computing: Measured
@@ -134,8 +134,9 @@ def _repeated(call: Callable[[], object]) -> Callable[[], object]:
 def silent_step(plan: StrategyPlan, rank: int, world_size: int) -> Callable[[], object]:
     """Return a function that runs a strategy's training step without communication.
 
-    The step does all compute and copies of this rank. Torch's classes run on a mesh of the strategy's shape, whose
-    collectives return at once. A pipeline rank computes its stages on the activations of the earlier blocks.
+    The step does all compute and copies of this rank. Torch's parallelism classes run on a device mesh with the "fake"
+    backend, whose collectives return at once. A pipeline rank computes its stages on activations that were computed in
+    advance.
     """
     plan = plan._replace(images=None, steps=1)
     model = build(plan)
@@ -196,7 +197,7 @@ def _stages_step(
 
 
 def own_group(rank: int, world_size: int, size: int, stride: int, backend: str | None = None) -> dist.ProcessGroup:
-    """Return this rank's group of ``size`` ranks, whose numbers are ``stride`` apart.
+    """Return this rank's group of ``size`` ranks, whose world ranks are ``stride`` apart.
 
     All ranks must call this, because every rank has to create all groups.
     """

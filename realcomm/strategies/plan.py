@@ -21,8 +21,8 @@ class StrategyPlan(NamedTuple):
     """A model and the strategy to train it with. ``batch_size`` is the number of samples of all ranks in a step.
 
     ``stages`` lists the names of each pipeline stage's blocks. ``units`` lists the modules whose parameters are
-    gathered together. For comparison, one rank alone also runs ``checked`` steps on the same samples. ``images`` is the
-    data set of a replica; if it is None, samples are random.
+    gathered together. For comparison, one rank alone also runs ``checked`` steps on the same samples. ``images``
+    describes the data set to load. If it is None, samples are random.
     """
 
     model: str
@@ -43,12 +43,12 @@ class StrategyPlan(NamedTuple):
 
     @property
     def loads_ahead(self) -> bool:
-        """Whether batches are loaded during the previous step."""
+        """Whether worker processes load the next batches during a step."""
         return self.images is not None and self.images.num_workers > 0
 
     @property
     def samples_at_once(self) -> int:
-        """A device's micro-batch size divided by the tensor-parallel size, rounded down, but at least 1."""
+        """The micro-batch size divided by the tensor-parallel size, rounded down, but at least 1."""
         parallelism = self.parallelism
         return max(1, self.batch_size // (parallelism.data * parallelism.pieces * parallelism.tensor))
 

@@ -93,7 +93,7 @@ class Spread:
 
     @property
     def _averages(self) -> bool:
-        """Whether one all_reduce averages the gradients after the last backward, instead of DistributedDataParallel.
+        """Whether gradients are averaged by one all_reduce after the last backward, not by DistributedDataParallel.
 
         DistributedDataParallel supports only one forward before each backward, and no sharded parameters.
         """
@@ -160,7 +160,7 @@ class Spread:
         return {name: each for part in parts for name, each in part.items()} if parts and first == 0 else None
 
     def _in_order_of_model(self, attention: nn.Module, weight: Tensor) -> Tensor:
-        """Return an attention weight with its rows in their original order, which ``divide_tensors`` has changed."""
+        """Return a query-key-value weight with its rows in the original order, undoing ``divide_tensors``."""
         assert isinstance(attention, Attention)
         ranks = (part.split(attention.widths) for part in weight.chunk(self.parallelism.tensor))
         return torch.cat([piece for kind in zip(*ranks, strict=True) for piece in kind])
@@ -222,7 +222,7 @@ def mesh_of(parallelism: Parallelism, group: Callable[[int, int], dist.ProcessGr
     """Return the device mesh of a strategy. Tensor-parallel ranks are adjacent, and pipeline stages are furthest apart.
 
     ``group(size, stride)`` returns this rank's group along an axis. Default: new groups. If ``group`` is given, the
-    axes have other names, because torch identifies meshes by their ranks and names, not by their groups.
+    names of the axes begin with "own", because torch identifies a mesh by its ranks and names, not by its groups.
     """
     names: tuple[str, ...] = AXES
     sizes: tuple[int, ...] = (parallelism.pipeline, parallelism.data, parallelism.tensor)

@@ -31,7 +31,7 @@ class KeptBytes(NamedTuple):
 
 
 class StrategyResult(NamedTuple):
-    """The result of a rank. ``losses`` are those of its own samples. In a pipeline, only the last stage has losses."""
+    """One rank's result. ``losses`` has the loss of its samples in each step, but only on the last pipeline stage."""
 
     losses: list[float]
     step_s: list[float]
@@ -60,7 +60,7 @@ def train_strategy(
     """Train as one rank of the default group. Rank 0 writes the final weights to ``weights``.
 
     If the whole model fits on rank 0's device, rank 0 first trains it alone for ``plan.checked`` steps. ``between`` is
-    called before at most ``TURNS`` of the steps.
+    called before up to ``TURNS`` of the steps, at regular intervals.
     """
     set_status("training on one rank alone")
     alone = _train_alone_if_it_fits(plan) if rank == 0 and plan.checked else None
@@ -133,7 +133,7 @@ def train_alone(plan: StrategyPlan) -> LoneSteps:
 def calibrate_and_train(
     rank: int, world_size: int, plan: StrategyPlan, collectives: Sequence[TimedCollective], weights: Path | None = None
 ) -> tuple[RankTimes, StrategyResult]:
-    """Time compute and loading, then train. The other parts of a step are timed between training steps."""
+    """Time compute and loading, then train. Between training steps, ``Turns`` times the other parts of a step."""
     times, turns = time_pieces(plan), Turns(rank, world_size, plan, collectives)
     result = train_strategy(rank, world_size, plan, weights, turns.take)
     return turns.complete(times), result

@@ -62,7 +62,7 @@ class Checkpoint:
     def check_fits(self, training: dict[str, Any], world_size: int) -> None:
         """Check that a training run with these settings can resume from this checkpoint.
 
-        Raise InputError, with the first setting that differs, if it cannot. The number of ranks may change if the
+        Raise InputError if it cannot; the message names the first difference. The number of ranks may change if the
         global batch size stays the same and the run does not use local SGD.
         """
         ranks, settings = self.about["world_size"], dict(self.about["training"])
@@ -122,7 +122,7 @@ def _has_form(state: object) -> bool:
 
 
 class SearchedFolder(NamedTuple):
-    """The newest complete checkpoint of a folder, or None, and the reasons why newer files were skipped."""
+    """A folder's newest complete checkpoint, or None, and an error message for each newer file that is invalid."""
 
     newest: Checkpoint | None
     skipped: list[str]
@@ -331,7 +331,7 @@ class Checkpointing(Observer):
             self._folder.close()
 
     def _write(self, running: RunningTraining, step: int) -> None:
-        """Gather each rank's own state on rank 0, which writes a checkpoint of these and the shared state."""
+        """Gather each rank's own state on rank 0, which writes a checkpoint with these states and the shared state."""
         if self._path is None:
             return
         running.watch.current = PHASE

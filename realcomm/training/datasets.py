@@ -230,11 +230,12 @@ class Shard:
     """One rank's batches over all epochs. In each epoch, every image goes to at most one rank.
 
     Each epoch has a new random order. All batches are full, so that the mean over ranks is the mean over their joint
-    batch. Each epoch skips its last images, fewer than ``world_size * batch_size``. These differ from epoch to epoch.
+    batch. The last images of an epoch, fewer than ``world_size * batch_size``, are skipped. They differ from epoch to
+    epoch.
     """
 
     def __init__(self, training: Training, rank: int, world_size: int, steps: int | None = None) -> None:
-        """Use the batches of all epochs, or the first ``steps``. Raise InputError if the images do not fill a batch."""
+        """Use the batches of all epochs, but at most ``steps``. Raise InputError if the images do not fill a batch."""
         dataset = load_images(training, train=True)
         self.images = len(dataset)  # type: ignore[arg-type]
         self.steps_per_epoch, self.steps = count_steps(training, lambda: self.images, world_size, steps)

@@ -1,8 +1,8 @@
 """Average the gradients of all ranks with torch's or Ringlab's collectives, after backward or in buckets during it.
 
 Ringlab's buckets are slices of a flat buffer. The buffer has the gradients in the order in which backward produces
-them, so nothing is copied. All ranks start the buckets in the same order, even if a later bucket is full first. One
-thread executes them.
+them, so nothing is copied. All ranks start the buckets in the same order, even if a later bucket is full first. The
+buckets are averaged one after another.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ class GradientSync:
         """Prepare for a training step. Call this before its first backward."""
 
     def accumulating(self) -> AbstractContextManager[object]:
-        """Return a context for forward and backward of a micro-batch after which gradients are not averaged yet."""
+        """Return a context for the forward and backward of each micro-batch but the last, to delay averaging."""
         return nullcontext()
 
     def finish(self, gradients: torch.Tensor) -> None:
@@ -74,7 +74,7 @@ class LocalSteps(GradientSync):
         self._average, self._parameters = average, [parameter for _, parameter in named_parameters(model)]
 
     def average_weights(self, buffer: torch.Tensor) -> None:
-        """Replace the weights by their mean over all ranks. ``buffer``, with as many elements, is overwritten."""
+        """Replace the weights by their mean over all ranks. ``buffer`` needs as many elements, and is overwritten."""
         pieces = buffer.split([each.numel() for each in self._parameters])
         with torch.no_grad():
             torch.cat([each.flatten() for each in self._parameters], out=buffer)
@@ -235,7 +235,7 @@ class DuringBackward(GradientSync):
             self._buckets, self._of = self._fill()
 
     def _note(self, parameter: nn.Parameter) -> None:
-        """Record that a parameter's gradient is ready, and start the next buckets in order while they are full."""
+        """Record that a parameter's gradient is ready. Start the next buckets in order, up to one that is not full."""
         if not self._is_active:
             return
         self._made.append(parameter)

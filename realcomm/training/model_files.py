@@ -52,10 +52,11 @@ def torchvision_models() -> Iterator[str]:
 
 
 def check_model(training: Training) -> None:
-    """Check a training's model file. Raise InputError if the file is missing or its function exceeds its limits.
+    """Check the model file of a training run. Raise InputError if it is missing or exceeds its limits.
 
-    Ranks report other errors when they build the model. Under torchrun, rank 0 tries the file before it joins the
-    group. Ranks that are already in a group do not try the file.
+    Files have limits of time and memory. Ranks report other errors when they build the model. Under torchrun, rank 0
+    executes the file for this check before it joins the group. Ranks that are already in a group do not execute it
+    here.
     """
     if is_file_reference(training.model):
         path = check_model_file(training.model)
@@ -64,9 +65,10 @@ def check_model(training: Training) -> None:
 
 
 def count_parameters(training: Training) -> Training:
-    """Return the training with the parameters of a user's model counted, for predictions and calibrations.
+    """Return ``training`` with the number of parameters of a user's model, which predictions and calibrations need.
 
-    The file is executed as in ``check_model``. Raise InputError if the model cannot be built.
+    If the model is not a user's or the number is set, return ``training`` unchanged. Otherwise execute the user's file
+    in a subprocess. Raise InputError if the model cannot be built.
     """
     if not is_file_reference(training.model) or training.parameters is not None:
         return training

@@ -37,7 +37,7 @@ def build_model(training: Training, seed: int) -> nn.Module:
 
 
 def _store_repeats(model: nn.Module) -> None:
-    """Give expanded buffers memory for each element, so that they can be written."""
+    """Copy expanded buffers, whose elements share memory, so that they can be written."""
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):
             if any(stride == 0 and size > 1 for size, stride in zip(buffer.shape, buffer.stride(), strict=True)):
@@ -74,8 +74,8 @@ def _build_by_file(training: Training) -> nn.Module:
 def try_model(path: Path, name: str) -> int | str:
     """Build a user's model on the meta device. This runs in the subprocess that executes the user's file.
 
-    Return the number of trained parameters, or an error message. Errors about memory are raised instead. After another
-    error, ranks may still be able to build the model, because they have real data.
+    Return the number of trained parameters, or an error message if the model cannot be built. Ranks may still be able
+    to build it, because they have real data. Errors about memory are raised.
     """
     try:
         with torch.device("meta"):

@@ -44,7 +44,8 @@ MEASURED_STEPS = 12
 class RunningTraining:
     """A training run on one rank, executed in one or several blocks of steps. All ranks must call each method together.
 
-    ``done`` is the number of finished steps. ``watch`` is a Stopwatch that keeps its step and phase after a failure.
+    ``done`` is the number of finished steps. After a failure, ``watch`` (a Stopwatch) has the step and phase that
+    failed.
     """
 
     def __init__(
@@ -191,7 +192,7 @@ class RunningTraining:
         return right, tested
 
     def sums(self, *values: float) -> list[float]:
-        """Return each value summed over all ranks, with the training's all_reduce or, if it has none, a ring."""
+        """Return each value summed over all ranks, with the training's algorithm or a ring if the training has none."""
         sums = torch.tensor(values, dtype=torch.float64, device=own_device())
         execute(self.training.program or find_algorithm("all_reduce/ring"), sums)
         return list(sums.tolist())

@@ -29,7 +29,7 @@ class Stopwatch:
     """
 
     def __init__(self, rank: int, label: str = "") -> None:
-        """Create the stopwatch of a rank. If ``label`` is given, the rank's status becomes label, step and phase."""
+        """Create the stopwatch of a rank. If ``label`` is given, the rank's status shows label, step and phase."""
         self._spans: list[Span] = []
         self._marked: deque[tuple[str, int, float, float]] = deque()  # name, step and marks of phases not yet read
         self.step = -1
@@ -92,7 +92,7 @@ class Stopwatch:
         return end
 
     def _read(self, wait: bool) -> None:
-        """Record the phases that the device has finished. If ``wait`` is true, wait until it has finished all."""
+        """Record the phases that the device has finished. If ``wait`` is true, first wait until all are finished."""
         while self._marked and (wait or self._clock.has_passed(self._marked[0][-1])):
             name, step, begin, end = self._marked.popleft()
             self._add(name, step, self.seconds(begin), self.seconds(end))
@@ -105,7 +105,7 @@ class Stopwatch:
         return self._phases_of(self.step, self.spans)
 
     def ended_phases(self) -> dict[str, float]:
-        """Return the seconds of each phase of the latest step that the device has finished. Wait until there is one."""
+        """Return the seconds of each phase of the latest finished step. If none is finished, wait for the latest."""
         ended = next((span.step for span in reversed(list(self._spans)) if span.name == "optimizer"), None)
         return self.phases() if ended is None else self._phases_of(ended, self._spans)
 

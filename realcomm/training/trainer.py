@@ -63,9 +63,9 @@ def train(
     the end, else 0.0).
 
     ``timeout`` is the longest time without a finished step, in seconds. Every rank has its own copy of ``observers``,
-    which are called after each step and epoch. ``resume`` is a checkpoint, or "auto" for the newest complete checkpoint
-    of this training run. If there is none, "auto" starts afresh. The trace of a resumed run has only the remaining
-    steps.
+    which are called after each step and epoch. ``resume`` is the path of a checkpoint, or "auto" for the newest
+    complete checkpoint of this training run. "auto" starts afresh if there is no checkpoint. The trace of a resumed run
+    has only the remaining steps.
 
     The final weights are written to ``weights_file`` as a state_dict for ``torch.load``. Raise InputError for an
     invalid argument, and RankFailed and TimedOut as ``launch`` does.

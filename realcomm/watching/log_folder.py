@@ -64,7 +64,7 @@ class MetricsFile:
 
 
 class LastLines(NamedTuple):
-    """The last complete row of a file, or None, and the text after it: an incomplete row of a killed writer."""
+    """A file's last complete row, or None, and the incomplete row after it that a killed writer has left."""
 
     row: Row | None
     fragment: str
@@ -104,8 +104,8 @@ def read_metrics(path: Path | str, gradient_sync: str | None = None, kind: str |
     """Read the rows of the metrics file ``path`` in order.
 
     If ``gradient_sync`` or ``kind`` ("step" or "epoch") is given, return only rows with this value. If a step or epoch
-    was repeated after a restart, the last row replaces the first. An incomplete last line is ignored. Raise InputError,
-    with the line number, for any other invalid line.
+    was repeated after a restart, the last row replaces the first. An incomplete last line is ignored. Raise InputError
+    for any other invalid line; the message contains the line number.
     """
     path = Path(path)
     lines = read_text(path, FileBytes.LOG).split("\n")
@@ -128,7 +128,7 @@ class Start(NamedTuple):
 
 
 def check_log_folder(folder: Path, resumes: bool) -> None:
-    """Check that a folder is writable and contains no metrics. If the run ``resumes``, metrics are allowed.
+    """Check that a folder is writable and contains no metrics. If ``resumes`` is true, metrics are allowed.
 
     Raise InputError otherwise.
 
@@ -144,7 +144,7 @@ def check_log_folder(folder: Path, resumes: bool) -> None:
 
 @contextmanager
 def locked_log_folder(folder: Path, resumes: bool) -> Iterator[Start]:
-    """Create and lock a run's log folder within the context. Repair its metrics, and yield its state.
+    """Create a log folder, lock it within the context, and repair its metrics file. Yield the folder's state.
 
     Raise InputError as ``check_log_folder`` does. Also raise InputError if another run has locked the folder.
     """

@@ -52,7 +52,7 @@ def logging_to(file: Path, rank: int) -> Iterator[None]:
 
 class _File(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Drop the line."""
+        """Ignore a record that cannot be written."""
 
     def close(self) -> None:
         with suppress(OSError):
@@ -68,9 +68,9 @@ class _OneLine(logging.Formatter):
 
 
 class LogObserver(Observer):
-    """Writes the metrics of each step and epoch to ``metrics.jsonl``, and the log ``rank-N.log`` on every rank.
+    """Writes the metrics of each step and epoch to ``metrics.jsonl`` on rank 0, and ``rank-N.log`` on every rank.
 
-    If a row cannot be written, it warns once and tries again later. The training run continues.
+    If a row of metrics cannot be written, the observer warns once and tries again later. The training run continues.
     """
 
     def __init__(self, folder: Path, start: Start = Start()) -> None:  # noqa: B008 - it is immutable
@@ -143,7 +143,7 @@ class Watch:
     folder: Path
 
     def check(self, resumes: bool) -> None:
-        """Raise InputError if the folder is not writable, or if it has metrics of a run that is not resumed."""
+        """Raise InputError if the folder is not writable, or if it has metrics and the run does not resume."""
         if is_first_rank():
             check_log_folder(self.folder, resumes or restarts() > 0)
 
