@@ -27,13 +27,13 @@ LAUNCH_S = 25e-6  # host time to launch an operator: the median of benchmarks/vi
 class VirtualOptions:
     """The options of a run: the program, the ranks, the cluster, and how compute and communication are timed.
 
-    ``ranks`` is 0 if the program starts its ranks itself. ``per_node`` is the number of ranks per machine; by default,
-    all ranks are on one. ``acts_as`` is the backend to imitate; by default, the one that the program requests. Each
-    rank imports its own copy of the packages in ``own``. ``launch_s`` is the host time to launch a GPU operator in
-    seconds.
+    ``ranks`` is 0 if the program starts its ranks itself. ``per_node`` is the number of ranks per machine. By default,
+    all ranks are on one machine. ``acts_as`` is the backend to imitate. By default, it is the backend that the program
+    requests. Each rank imports its own copy of the packages in ``own``. ``launch_s`` is the host time in seconds to
+    launch a GPU operator.
 
-    If ``fake``, tensors have no data. ``only`` may then list the ranks to run; every other rank copies the nearest
-    lower one.
+    If ``fake`` is True, tensors have no data. ``only`` may then list the ranks to run, and every other rank copies the
+    nearest lower one.
     """
 
     program: UserProgram

@@ -25,7 +25,7 @@ class RankOutcome:
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """The result of the ranks of one job. Without live timing, the times exclude communication, which a replay adds."""
+    """The result of ranks that were started together. Without live timing, their times exclude communication."""
 
     ranks: tuple[RankOutcome, ...]
     finding: ProgramFinding | None = None
@@ -65,7 +65,7 @@ class Finished(NamedTuple):
     trace: Trace | None
 
     def write(self, folder: Path) -> None:
-        """Write the result into files of a folder, the outcome last."""
+        """Write the result to files in ``folder``. The file of the outcome is written last."""
         for number, recording in enumerate(self.recordings):
             if recording is not None:
                 recording.write(folder / RECORDING.format(number))
@@ -120,7 +120,7 @@ def _waits(finding: ProgramFinding, spans: Spans) -> list[Unfinished]:
 
 
 def _since(last: Span | None, doing: str) -> float:
-    """Return when a rank began to wait: when its last span begins if that is the wait, or else when it ends."""
+    """Return when a rank began to wait: at the start of its last span if the span is the wait, else at its end."""
     if last is None:
         return 0.0
     return last.begin if last.name == doing else last.end

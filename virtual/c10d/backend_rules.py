@@ -1,6 +1,6 @@
 """Reject the dtypes, sizes, layouts and operators that gloo or NCCL would reject before communicating.
 
-Each method raises the exception that torch raises, with the first line of its message.
+Each method raises torch's exception, with the first line of torch's message.
 """
 
 from collections.abc import Sequence
@@ -72,7 +72,7 @@ class GlooRules:
             raise RuntimeError("input tensor has to be contiguous")
 
     def check_whole(self, verb: str, concatenated: torch.Tensor, part: torch.Tensor, size: int) -> None:
-        """Check that the tensor of all ranks, ``concatenated``, is ``size`` times as large as one rank's ``part``."""
+        """Check that ``concatenated``, which has the data of ``size`` ranks, fits ``part``, which has that of one."""
         if verb == "all_gather":
             _check_lengths(
                 "allgather", list(concatenated.chunk(size)) if concatenated.dim() else [concatenated], part, size
@@ -87,7 +87,7 @@ class GlooRules:
             raise RuntimeError(f"{CHECKED}outputShape[0] * worldSize == inputShape[0] ({mine * size} vs. {rows}).")
 
     def check_parts(self, verb: str, parts: Tensors, mine: torch.Tensor, size: int) -> None:
-        """Check that ``parts`` has one tensor for each of ``size`` ranks, each like this rank's tensor ``mine``."""
+        """Check that ``parts`` has one tensor per rank, and that each fits this rank's tensor ``mine``."""
         if verb == "reduce_scatter":
             if len(parts) != size:
                 raise RuntimeError("invalid input tensor list size, must be world size")
@@ -127,7 +127,7 @@ def _check_sparse(verb: str, op: Any) -> None:
 
 
 class NcclRules:
-    """Checks arguments as ``ProcessGroupNCCL`` does, which does not compare the shapes of tensors in a list."""
+    """Checks arguments as ``ProcessGroupNCCL`` does, which accepts tensors of different shapes in a list."""
 
     title = "NCCL"
 

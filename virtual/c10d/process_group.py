@@ -50,9 +50,9 @@ def find_operator(options: Any) -> tuple[Any, Any]:
 
 
 class VirtualProcessGroup(dist.ProcessGroup):
-    """A process group whose operations run on virtual ranks. Peers and roots are numbered within the group.
+    """A process group whose operations run on virtual ranks. Peers and roots are group ranks.
 
-    Ranks share the groups in torch's global variables. The calling thread determines which rank makes a call.
+    Several ranks may use the same object through torch's global variables. The calling thread determines the rank.
     """
 
     def __init__(self, group: VirtualGroup, place: int) -> None:
@@ -125,7 +125,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return rank
 
     def _call(self, verb: str, exchange: Exchange, shown: Tensors, result: Any, **alike: Any) -> VirtualWork:
-        """Post this rank's part of a collective. Findings print ``shown``. All ranks must pass equal ``alike``."""
+        """Post this rank's part of a collective. ``alike`` overrides properties that must be equal on all ranks."""
         rank, group = self._caller(), self.group
         dtype = exchange.dtype if shown else None
         rooted = exchange.from_root or exchange.to_root

@@ -1,4 +1,4 @@
-"""Give each rank its own c10d state, as in separate processes, and let the ranks of a job share stores."""
+"""Give each rank its own c10d state, as in separate processes. Only key-value stores are shared."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence

@@ -71,7 +71,7 @@ class VirtualWork(dist.Work):
         return self.outcome
 
     def source_rank(self) -> int:
-        """Return the group rank from which a message was received; -1 if there is none."""
+        """Return the group rank from which a message was received, or -1 if no message was received."""
         return -1 if self.posted.source is None else self.posted.source
 
     _source_rank = source_rank
@@ -145,7 +145,7 @@ def drain(world: VirtualWorld, rank: Rank) -> None:
 
 
 def record_waits(world: VirtualWorld, rank: Rank) -> None:
-    """Record the waits for operations whose futures are set but whose waits are not recorded yet."""
+    """Record the rank's waits for operations whose futures are already set."""
     world.computing.charge(rank)
     for posted in rank.unrecorded:
         posted.group.recorder.wait(posted)

@@ -15,10 +15,10 @@ NOMINAL_CORE = ANY_GPU._replace(matrix_32=1e11, matrix_16=1e11, memory_rate=2e10
 
 
 def find_shares(gpu: str) -> tuple[float, float, float]:
-    """Return the fractions of a GPU's data sheet that are reached: FLOP/s of products and attention, and memory rate.
+    """Return the fractions of a GPU's peak that programs reach in matrix products, attention and memory bandwidth.
 
-    The FLOP/s are those that published language-model training reaches on this GPU generation, as in ``ringlab
-    search``. Raise InputError if the GPU is not in the hardware catalog.
+    The first two are the fractions that published language-model training reaches on this GPU generation, as in
+    ``ringlab search``. Raise InputError if the GPU is not in the hardware catalog.
 
     >>> 0.5 < find_shares("H100 SXM")[0] < 0.9
     True

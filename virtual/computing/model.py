@@ -39,9 +39,9 @@ FLOPS = flop_registry | OF_CPU
 class ModelledComputing(Computing):
     """Models the time of each operation from its FLOPs and bytes, at the rates of a device.
 
-    ``shares`` are the fractions of the data sheet's FLOP/s in matrix products, of its FLOP/s in attention, and of its
-    memory bandwidth that operations reach. ``launch_s`` is the host time in seconds to launch an operation. If it is
-    None, the host waits for each operation.
+    ``shares`` are the fractions of the GPU's peak that operations reach in matrix products, attention and memory
+    bandwidth. ``launch_s`` is the host time in seconds to launch an operation. If it is None, the host waits for each
+    operation.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ModelledComputing(Computing):
         self._launched[rank].add(self.launch_s or 0.0, seconds)
 
     def read(self, rank: Rank) -> None:
-        """Make the host wait for the device, unless an optimizer reads its step counters, which are on the host."""
+        """Let the host wait for the device before it reads a value. Step counters of optimizers are on the host."""
         if self.launch_s is not None and not is_called_within(OF_OPTIMIZERS):
             self.charge(rank)
             rank.meet_device()

@@ -26,13 +26,13 @@ def operation_name(text: str) -> str:
 
 
 def awaited_post(rank: Rank) -> Posted | None:
-    """Return the operation that a rank waits for; None if it waits for anything else, such as a store key."""
+    """Return the operation that a rank waits for, or None if it waits for something else, such as a store key."""
     pending = rank.waiting.of if rank.waiting is not None else None
     return pending if isinstance(pending, Posted) else None
 
 
 def awaited_ranks(rank: Rank) -> tuple[int, ...]:
-    """Return the global ranks that a rank's pending operation waits for; empty if it waits for no particular rank."""
+    """Return the global ranks that a rank's operation waits for, or () if it waits for no particular rank."""
     posted = awaited_post(rank)
     return posted.awaits if posted is not None else ()
 
@@ -90,7 +90,10 @@ class ExtraCall(NamedTuple):
 
 
 def find_extra_call(group: VirtualGroup) -> ExtraCall | None:
-    """Return the first call that only some ranks make, at lines that no other rank reaches, or None if unclear."""
+    """Return the first collective that only some ranks call, at lines that no other rank reaches.
+
+    Return None if the call histories of the ranks do not clearly show such a collective.
+    """
     histories = {rank: group.callers[place] for rank, place in group.places.items() if group.callers[place]}
     if len(histories) < 2:
         return None

@@ -69,7 +69,7 @@ EQUAL_MESSAGES = "match the number of sends and receives; do these ranks have di
 
 
 def find_nccl_queue_block(job: RankJob) -> ProgramFinding | None:
-    """Return a finding for an operation that cannot start, because NCCL runs a communicator's calls in order."""
+    """Return a finding for an operation that is queued behind an earlier one, because NCCL runs calls in order."""
     pending = [work.posted for rank in job.ranks for work in rank.unwaited.values()]
     posts = [*pending, *filter(None, map(awaited_post, job.ranks))]
     blocked = [(post, post.behind) for post in posts if post.behind is not None]
@@ -127,7 +127,7 @@ def find_unmatched_message(job: RankJob) -> ProgramFinding | None:
 
 
 def _blocked_by(job: RankJob, number: int) -> list[Rank]:
-    """Return a rank, and all ranks that wait for it directly or indirectly."""
+    """Return the rank with this number, and all ranks that wait for it directly or indirectly."""
     waits = nx.DiGraph((rank.number, other) for rank in job.ranks for other in awaited_ranks(rank))
     blocked = nx.ancestors(waits, number) - {number} if number in waits else set()
     return [job.ranks[other] for other in (number, *sorted(blocked))]
@@ -171,7 +171,7 @@ def find_wait_cycle(job: RankJob) -> ProgramFinding | None:
 
 
 def find_cycle(graph: "nx.DiGraph[int]") -> list[int]:
-    """Return a shortest cycle of the graph, starting at its smallest node; an empty list if there is none.
+    """Return a shortest cycle of the graph, starting at its smallest node, or [] if there is no cycle.
 
     >>> find_cycle(nx.DiGraph([(4, 0), (0, 2), (2, 1), (1, 0)])), find_cycle(nx.DiGraph([(0, 1)]))
     ([0, 2, 1], [])

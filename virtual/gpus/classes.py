@@ -131,7 +131,7 @@ def _init_mesh(placement: Placement, original: Call, self: Any, device_type: Any
 
 
 def _tell_type(mesh: Any) -> str:
-    """Return a mesh's device type: "cpu" for torch itself and for the program's CPU meshes, otherwise "cuda"."""
+    """Return a mesh's device type. Torch's own modules see "cpu", and the program sees the type that it requested."""
     return "cpu" if mesh.is_of_cpu or is_asked_by_torch(sys._getframe(1)) else "cuda"
 
 

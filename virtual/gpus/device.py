@@ -20,7 +20,7 @@ def answering(value: Any = None) -> Callable[..., Any]:
 
 
 class VirtualEvent:
-    """A CUDA event. Its time is when the GPU has finished all work that was launched before ``record``."""
+    """A CUDA event. It records the time at which the GPU has finished all work launched before ``record``."""
 
     now: Callable[[], float]  # device time in seconds
 

@@ -20,7 +20,7 @@ QUERIES = {torch.Tensor.device: "device", torch.Tensor.is_cuda: "is_cuda", torch
 
 
 def to_cpu(value: Any) -> Any:
-    """Return the CPU in place of a CUDA device, and every other value unchanged.
+    """Replace a CUDA device by the CPU. Return every other value unchanged.
 
     >>> to_cpu("cuda:1"), to_cpu(torch.device("cuda")), to_cpu(1)
     ('cpu', device(type='cpu'), 1)
@@ -33,7 +33,7 @@ def to_cpu(value: Any) -> Any:
 
 
 def placed(value: Any) -> Any:
-    """Return the CPU in place of a CUDA device or a GPU's index, and every other value unchanged."""
+    """Replace a CUDA device or a GPU's index by the CPU. Return every other value unchanged."""
     return "cpu" if type(value) is int else to_cpu(value)
 
 
@@ -52,7 +52,7 @@ def _communicates(file: str) -> bool:
 
 
 def is_asked_by_torch(frame: FrameType) -> bool:
-    """Return whether a frame is in a module of torch or of ``virtual``, which see all tensors on the CPU."""
+    """Return whether a frame is in a module of torch or of ``virtual``. These modules see all tensors on the CPU."""
     return _is_of_torch(frame.f_code.co_filename)
 
 
@@ -100,7 +100,7 @@ class CudaOnCpu(TorchFunctionMode):
         return None if _communicates(frame.f_code.co_filename) else self.placement.default()
 
     def _place_of(self, device: Any, frame: FrameType) -> int | None:
-        """Return the requested device, or None if torch itself requests the CPU, where it sees all tensors."""
+        """Return the requested device, or None if a module of torch requests the CPU, where it sees all tensors."""
         if to_cpu(device) is not device or type(device) is int:
             return self.placement.number(device)
         return None if is_asked_by_torch(frame) else ON_CPU
@@ -112,7 +112,6 @@ class CudaOnCpu(TorchFunctionMode):
         return CPU if place == ON_CPU else torch.device("cuda", self.placement.current() if place is None else place)
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy of a tensor. The copy takes no virtual time."""
         world = self.placement.world
         rank = world.me()
         if rank is None:

@@ -42,7 +42,7 @@ def show_on_own(stream: str, text: str) -> None:
 
 
 class VirtualHost:
-    """Runs programs on virtual ranks, each program in a new process that has already imported ``preloaded`` modules."""
+    """Runs programs on virtual ranks. Each program gets a new process in which ``preloaded`` modules are imported."""
 
     def __init__(self, preloaded: Sequence[str] = ()) -> None:
         self._preloaded = list(preloaded)
@@ -109,7 +109,7 @@ class VirtualHost:
 
 
 class _HostedRun:
-    """Follows a run from its request to its exit. ``why`` is the run's error message, or empty."""
+    """Follows a run from its request to its exit. ``why`` says why the run failed, or where it was at a timeout."""
 
     def __init__(self, control: socket.socket, folder: Path, deadline: float, show: Show) -> None:
         self._control, self._deadline, self._show = control, deadline, show
@@ -152,7 +152,7 @@ class _HostedRun:
         return status
 
     def _hear(self, until: float) -> int | None:
-        """Return the next number from the server: the run's process ID, then its exit status; None on timeout."""
+        """Return the next number from the server: a process ID, then an exit status. Return None on timeout."""
         if not select.select([self._control], [], [], max(0.0, until - time.monotonic()))[0]:
             return None
         message = self._control.recv(NUMBER)

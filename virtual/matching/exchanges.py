@@ -1,6 +1,6 @@
 """Move the data of collectives from each rank's input tensors to the output tensors of other ranks.
 
-Ranks are group ranks. Reductions always run in rank order, so every run gives the same results, whichever algorithm
+Ranks are group ranks. Reductions always run in rank order, so the results do not depend on the algorithm that
 determines the time.
 """
 
@@ -86,7 +86,7 @@ class Exchange:
 
     @property
     def elements(self) -> int:
-        """The number of elements in the collective's buffer, assuming parts of equal size; 0 for a barrier."""
+        """The number of elements in the collective's buffer, assuming parts of equal size. A barrier has 0 elements."""
         match self.collective:
             case "all_gather":
                 return sum(map(count, self.outputs))
@@ -102,14 +102,14 @@ class Exchange:
 
     @property
     def reduced(self) -> Tensors:
-        """The tensors that the rank contributes to a reduction; only up to four parts in a reduce_scatter."""
+        """The tensors that the rank contributes to a reduction. For a reduce_scatter, at most four are included."""
         if self.collective == "reduce_scatter":
             return [part for parts in self.pieces[:1] for part in parts[:: -(-len(parts) // 4)]]
         return self.inputs
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the elements; float32 for a collective without tensors."""
+        """The dtype of the elements, or float32 for a collective without tensors."""
         tensors: Tensors = self.outputs if self.collective in ("reduce_scatter", "scatter") else self.inputs
         return tensors[0].dtype if tensors else torch.float32
 
@@ -129,7 +129,7 @@ def count(tensors: Tensors) -> int:
 
 
 def fits(parts: Sequence[Exchange]) -> bool:
-    """Return False if a rank of an all_to_all sends another size or dtype than its receiver expects, otherwise True."""
+    """Return whether the sizes and dtypes in an all_to_all match. Return True for every other collective."""
     return parts[0].collective != "all_to_all" or all(
         target.numel() == other.inputs[part.me].numel() and target.dtype == other.inputs[part.me].dtype
         for part in parts
@@ -138,7 +138,7 @@ def fits(parts: Sequence[Exchange]) -> bool:
 
 
 def move(parts: Sequence[Exchange]) -> None:
-    """Move the data of a collective between all ranks; ``parts`` are in rank order."""
+    """Move the data of a collective between all ranks. ``parts`` has an entry for each rank, in rank order."""
     for target, value in list(MOVES[parts[0].collective](parts)):  # all values first: outputs may be parts of inputs
         put(target, value)
 

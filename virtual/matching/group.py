@@ -28,8 +28,8 @@ class Batch:
 class VirtualGroup:
     """The members of a process group and their posted operations.
 
-    ``ranks`` are the global ranks of the members; a group rank is an index into ``ranks``. If ``is_ordered``, each
-    member's calls run one after the other, as on the stream of an NCCL communicator.
+    ``ranks`` are the global ranks of the members; a group rank is an index into ``ranks``. If ``is_ordered`` is True,
+    each member's calls run one after the other, as on the stream of an NCCL communicator.
     """
 
     def __init__(
@@ -196,7 +196,9 @@ class VirtualGroup:
 
 
 def _find_present(ranks: tuple[int, ...], running: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the rank that runs in place of each group rank: the nearest lower one, or the first if none is lower.
+    """Return the group rank that runs in place of each group rank.
+
+    This is the rank itself if it runs, else the nearest lower rank that runs, else the first rank that runs.
 
     >>> _find_present((0, 1, 2, 3), (0, 2))
     (0, 0, 2, 2)

@@ -87,7 +87,7 @@ class Posted:
 
     @property
     def peer_in_world(self) -> int | None:
-        """The global rank of a message's peer; None if the operation is a collective, or a receive from any rank."""
+        """The global rank of a message's peer. It is None for a collective and for a receive from any rank."""
         return None if self.peer is None else self.group.ranks[self.peer]
 
     def finish(self) -> None:

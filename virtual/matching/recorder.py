@@ -43,7 +43,7 @@ class JobRecorder:
         )
 
     def message(self, half: Posted) -> None:
-        """Record a rank's send or receive. ``meet`` later records which send and receive belong together."""
+        """Record a rank's send or receive. ``meet`` later pairs the send with its receive."""
         rank, group = half.rank.number, half.group
         self._halves += 1
         peer = half.peer_in_world
@@ -66,9 +66,9 @@ class JobRecorder:
             posted.recorded = None
 
     def wait_if_followed(self, posted: Posted, act: Callable[[], object]) -> bool:
-        """Run ``act``, which sets an operation's future. Return whether a wait for the operation is recorded.
+        """Set an operation's future by calling ``act``. Return whether the wait for the operation is recorded.
 
-        If ``act`` posts another operation, the wait is recorded before it. Otherwise call ``wait`` later.
+        If ``act`` posts another operation, the wait is recorded before it. If the result is False, call ``wait`` later.
         """
         number = posted.recorded
         if number is None:
@@ -119,7 +119,7 @@ class JobRecorder:
         return self._devices[rank.number]
 
     def _computed(self, rank: Rank) -> tuple[int, float]:
-        """Return the stream on which a rank computes, and its compute time in seconds since its last entry.
+        """Return the stream on which a rank computes, and the compute time in seconds since the stream's last entry.
 
         If the rank has a device, also record that the device waits for the host to launch the operators.
         """

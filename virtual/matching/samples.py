@@ -18,7 +18,7 @@ is_close = partial(isclose, rel_tol=1e-3)  # whether two factors are equal up to
 
 
 def is_plain(tensor: Any) -> bool:
-    """Return whether a value is a dense tensor with data, which excludes DTensors, FakeTensors and meta tensors."""
+    """Return whether a value is a dense tensor with data, not a DTensor, FakeTensor or meta tensor."""
     is_dense = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
     return is_dense and not tensor.is_meta
 
@@ -57,7 +57,7 @@ def take_sample(tensor: torch.Tensor, most: int = MOST) -> Values:
 
 
 def sample_gradient(parameter: torch.Tensor, most: int = MOST) -> Values:
-    """Return about ``most`` values of a parameter's gradient. The array is empty if the parameter has no gradient."""
+    """Return ``take_sample`` of a parameter's gradient, or an empty array if the parameter has no gradient."""
     return np.zeros(0) if parameter.grad is None else take_sample(parameter.grad, most)
 
 
@@ -83,7 +83,7 @@ def are_unlike(a: Values, b: Values, scale: float) -> bool:
 
 
 def find_ratio(a: Values, b: Values, rounding: float = ROUNDING) -> float | None:
-    """Return ``r`` if ``a`` equals ``r * b`` up to rounding; None if no such factor exists or ``b`` is zero.
+    """Return ``r`` if ``a`` equals ``r * b`` up to rounding. Return None if ``b`` is zero or there is no such ``r``.
 
     >>> find_ratio(np.array([2.0, 0.0, 6.0]), np.array([1.0, 0.0, 3.0]))
     2.0

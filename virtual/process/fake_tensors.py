@@ -128,7 +128,7 @@ def install_fake_tensors(world: VirtualWorld, replaced: Replaced, gpu: bool) -> 
 
 
 def _as_one_kernel(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
-    """Replace an RMS norm with a layer norm, which is a single operator and moves the same number of bytes."""
+    """Return a layer norm in place of an RMS norm. It is a single operator and moves the same number of bytes."""
     return functional.layer_norm(x, shape, weight, None, eps or 1e-5)
 
 
@@ -138,7 +138,7 @@ def _refuse() -> NoReturn:
 
 @lru_cache(maxsize=1024)
 def _changes_values_alone(func: Any) -> bool:
-    """Return whether an operator only changes lists of tensors in place, so that it can be skipped without data."""
+    """Return whether an operator is an in-place ``_foreach_`` operator, which has no effect on tensors without data."""
     schema = func._schema
     return bool(schema.name.startswith("aten::_foreach_") and not schema.returns)
 

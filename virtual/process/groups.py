@@ -153,7 +153,7 @@ class GroupMaker:
 
 
 def _take_number(rank: Rank, number: int) -> None:
-    """Swap numbers with the rank that has ``number``, because processes may start in any order of ranks."""
+    """Swap the numbers of the rank and of rank ``number``, because a program may start processes in any order."""
     ranks = rank.job.ranks
     if 0 <= rank.number < len(ranks) and 0 <= number < len(ranks) and not ranks[number].meetings:
         other = ranks[number]
@@ -178,7 +178,7 @@ NO_SOCKETS = (
 
 
 def install_stores(world: VirtualWorld, replaced: Replaced) -> None:
-    """Replace torch's stores with virtual ones, which ranks share by address or file. Reject RPC and sockets."""
+    """Replace torch's stores by virtual ones, which ranks share if they pass the same address or file."""
 
     class TCPStore(VirtualStore):
         def __init__(self, host_name: str, port: int = 0, *args: Any, **named: Any) -> None:

@@ -13,7 +13,7 @@ from collectives.errors import InputError
 
 @dataclass(frozen=True)
 class UserProgram:
-    """A Python script or, if ``is_module``, a module, with its command-line arguments."""
+    """A Python script with its command-line arguments. If ``is_module`` is True, ``name`` is a module instead."""
 
     name: str
     arguments: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class UserProgram:
 
     @property
     def folder(self) -> str:
-        """The folder of the program's own modules: the script's folder, or the working directory if it is a module."""
+        """The folder of the program's own modules: the script's folder, or the working directory for a module."""
         return str(Path.cwd() if self.is_module else self.path.parent)
 
     @property
@@ -40,7 +40,7 @@ class UserProgram:
 
     @cached_property
     def code(self) -> CodeType:
-        """The compiled script, cached. Raises InputError as ``compile`` does."""
+        """The compiled script, cached. Raises InputError if the script cannot be read or is not valid Python."""
         return self.compile()
 
     def compile(self) -> CodeType:

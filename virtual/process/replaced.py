@@ -8,7 +8,9 @@ _MISSING = object()
 
 
 class Replaced:
-    """Replaces attributes of modules and classes until ``restore``. ``me`` returns the calling thread's rank, or None.
+    """Replaces attributes of modules and classes until ``restore`` is called.
+
+    ``me`` returns the rank of the calling thread, or None if the thread does not belong to a rank.
 
     >>> import math
     >>> replaced = Replaced()
@@ -29,7 +31,7 @@ class Replaced:
         setattr(owner, name, value)
 
     def wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
-        """Replace a function by ``around``, which is called with the original function as its first argument."""
+        """Replace a function by ``around``, which receives the original function before the arguments of a call."""
         original = getattr(owner, name)
 
         @wraps(original)
@@ -39,7 +41,7 @@ class Replaced:
         self.put(owner, name, wrapped)
 
     def wrap_for_ranks(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
-        """Like ``wrap``, but only for calls by ranks. ``around`` receives the rank and the original function first."""
+        """Like ``wrap``, but only for calls by ranks. ``around`` receives the rank before the original function."""
         original, me = getattr(owner, name), self._me
 
         @wraps(original)

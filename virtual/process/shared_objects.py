@@ -42,8 +42,8 @@ def _choosing(world: VirtualWorld, made: "type[SharedObject]", real: Any) -> Any
 class SharedObject:
     """An object that all ranks share, with the methods of its ``multiprocessing`` type. Pickling passes a reference.
 
-    So that programs can poll, a wait with a timeout returns if no rank can run. From the virtual time ``POLLING_S`` on,
-    such a wait never returns and is reported as a hang.
+    A wait with a timeout ends when no rank can run, so that programs can poll. After ``POLLING_S`` seconds of virtual
+    time, such a wait is reported as a hang instead.
     """
 
     def __init__(self, world: VirtualWorld) -> None:
@@ -107,7 +107,7 @@ class VirtualQueue(SharedObject):
 
 
 class VirtualSemaphore(SharedObject):
-    """A semaphore with an initial value. If it is reentrant, the rank that holds it can acquire it again."""
+    """A semaphore. If ``is_reentrant`` is True, the rank that acquired it can acquire it again."""
 
     is_bounded: ClassVar[bool] = False  # raises ValueError if it is released more often than acquired
     is_reentrant: ClassVar[bool] = False
@@ -147,7 +147,7 @@ class VirtualBoundedSemaphore(VirtualSemaphore):
 
 
 class VirtualLock(VirtualBoundedSemaphore):
-    """A lock that one rank holds."""
+    """A lock that at most one rank holds."""
 
 
 class VirtualRLock(VirtualLock):

@@ -58,9 +58,7 @@ class Spawner:
         self.world, self.program, self.start = world, program, start
 
     def install(self, replaced: Replaced) -> None:
-        """Make ``mp.spawn`` and ``Process`` start virtual ranks. Processes that libraries start for themselves stay
-        real.
-        """
+        """Make ``mp.spawn`` and ``Process`` start virtual ranks. Libraries still start real processes of their own."""
         for name in ("spawn", "start_processes"):
             replaced.put(torch.multiprocessing, name, self.spawn)
         chosen = _choosing(self, multiprocessing.Process)
@@ -93,7 +91,7 @@ class Spawner:
     def pack(
         self, fn: Callable[..., Any], args: Sequence[Any], named: dict[str, Any], with_main: bool = False
     ) -> Callable[[Rank], Any]:
-        """Return a function that calls ``fn`` with copies of its arguments, after running the main script if needed."""
+        """Return a function that calls ``fn`` with copies of its arguments. It first runs the main script if needed."""
         try:
             packed = _pickle((fn, tuple(args), named))
         except (pickle.PicklingError, AttributeError, TypeError, RuntimeError):  # only a fork can get this
@@ -120,7 +118,6 @@ class Spawned:
         self.processes: list[Any] = []
 
     def pids(self) -> list[int]:
-        """Return made-up process IDs, one per rank."""
         return [100_000 + rank.number for rank in self.job.ranks]
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
@@ -137,7 +134,7 @@ class Spawned:
 
 
 class RanksFailed(ProcessRaisedException):
-    """Raised by ``mp.spawn`` if its ranks fail or hang. It is not reported as another finding of the caller."""
+    """Raised by ``mp.spawn`` if its ranks fail or hang. The error of these ranks is not reported a second time."""
 
     def __init__(self, finding: ProgramFinding, rank: int) -> None:
         super().__init__(finding.text, error_index=rank, error_pid=100_000 + rank)
@@ -196,7 +193,7 @@ class VirtualProcess:
 
     @property
     def exitcode(self) -> int | None:
-        """The exit status: None while running, the status of ``sys.exit``, 1 if the job has failed, otherwise 0."""
+        """The exit status: None while the rank runs, else the status of ``sys.exit``, 1 if the job failed, or 0."""
         if self.rank is None or self.is_alive():
             return None
         return self._status or int(self.rank.job.finding is not None)

@@ -19,7 +19,7 @@ CHOSEN, DEFAULT = "device", "default device"  # keys of Rank.extra: the current 
 
 
 def find_place(tensor: torch.Tensor) -> int | None:
-    """Return the GPU number of a tensor, or ON_CPU; None if its device is unknown.
+    """Return the GPU number of a tensor, ON_CPU for a tensor on the CPU, or None if the device is unknown.
 
     >>> one = torch.ones(3)
     >>> find_place(one); mark_place(one, 1); find_place(one[1:])
@@ -38,7 +38,10 @@ def mark_place(tensor: torch.Tensor, place: int) -> None:
 
 
 def find_common_place(tensors: Sequence[torch.Tensor]) -> int | None:
-    """Return the GPU of the first input on a GPU. Return ON_CPU if all inputs are on the CPU, otherwise None."""
+    """Return the GPU of the first tensor that is on a GPU.
+
+    If there is none, return ON_CPU if all tensors are known to be on the CPU, else None.
+    """
     places = [find_place(tensor) for tensor in tensors]
     on_gpu = [place for place in places if place is not None and place != ON_CPU]
     if on_gpu:
@@ -93,12 +96,15 @@ class Placement:
         self._chosen[DEFAULT] = device
 
     def default(self) -> int:
-        """Return the number of the GPU that is the calling rank's default device; ON_CPU if none is set."""
+        """Return the GPU number of the calling rank's default device, or ON_CPU if no default is set."""
         device = self._chosen.get(DEFAULT)
         return ON_CPU if device is None else self.number(device)
 
     def hardware(self, number: int) -> tuple[int, str]:
-        """Return a GPU's machine, and its entry in CUDA_VISIBLE_DEVICES or, if there is none, ``number`` as text."""
+        """Return the number of a GPU's machine, and the GPU's entry in CUDA_VISIBLE_DEVICES.
+
+        If there is no such entry, ``number`` as text takes its place.
+        """
         rank = self.world.me()
         machine = 0 if rank is None else max(0, rank.number) // self.per_node
         visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]

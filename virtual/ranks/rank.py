@@ -97,8 +97,8 @@ class RankJob:
 class Rank:
     """A virtual rank: its thread, its clocks, its posted operations and its waits.
 
-    ``clock`` is the rank's time in seconds since the start of the run. It is ahead of the simulation while the rank
-    computes. If the rank has a virtual GPU, ``clock`` is the GPU's time, and ``host`` is the time of the program.
+    ``clock`` is the rank's time in seconds since the start of the run. While the rank computes, it is ahead of the
+    simulated time. If the rank has a virtual GPU, ``clock`` is the GPU's time, and ``host`` is the time of the program.
     """
 
     number: int  # in its job; -1: the program that starts ranks

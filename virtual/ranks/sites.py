@@ -59,7 +59,7 @@ class CallSite(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The line's text, stripped; empty if it cannot be read."""
+        """The source text of the line without surrounding spaces, or "" if the file cannot be read."""
         return linecache.getline(self.file, self.line).strip()
 
 
@@ -80,7 +80,7 @@ def is_users(file: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def find_package(file: str) -> str | None:
-    """Return the installed package that contains a file; None for torch, Python, Ringlab and the user's program."""
+    """Return the installed package of a file, or None for files of torch, Python, Ringlab and the user's program."""
     folder = next((prefix for prefix in _INSTALLED if file.startswith(prefix)), None)
     name = file.removeprefix(folder or file).partition(os.sep)[0].removesuffix(".py")
     return None if not name or name in OWN_PACKAGES or file.startswith(OF_TORCH) else name
@@ -136,7 +136,7 @@ def find_caller(through: Iterable[str]) -> str:
 
 
 def is_asked_by_program(through: Iterable[str] = PASSED_THROUGH, or_tests: bool = False) -> bool:
-    """Return whether the user's program made the call itself. If ``or_tests``, torch's test classes count too."""
+    """Return whether the user's program made the call itself or, if ``or_tests`` is True, a test of torch did."""
     caller = find_caller(through)
     return is_users(caller) or (or_tests and caller.startswith(OF_TORCHS_TESTS))
 

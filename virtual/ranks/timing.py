@@ -28,7 +28,7 @@ class CallTiming:
         return False
 
     def span(self, rank: int, name: str, begin: float, end: float) -> None:
-        """Ignore what a rank does between two times. Live timing records this in its trace."""
+        """Do nothing. Live timing adds the span to its trace."""
 
     def new_key(self) -> int:
         self._keys += 1

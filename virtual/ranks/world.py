@@ -43,7 +43,7 @@ class Computing:
         """Advance the rank's clock by its compute time since the last ``charge`` or ``forget``."""
 
     def forget(self, rank: Rank) -> None:
-        """Exclude the time since the last ``charge`` or ``forget``, because Ringlab used it, not the program."""
+        """Exclude the time since the last ``charge`` or ``forget``, because Ringlab itself used this time."""
 
     def counting(self, rank: Rank) -> AbstractContextManager[object]:
         """Return a context manager in which a rank's operations are counted. This base class counts nothing."""
@@ -54,7 +54,7 @@ class VirtualWorld:
     """All ranks of a run. Only the rank that holds the run token runs; the threads of all other ranks are blocked.
 
     When the rank has to wait, its thread runs events until some rank can continue, and passes the token to that rank.
-    So there are no data races, and ranks run in the order of virtual time.
+    This prevents data races, and ranks run in the order of virtual time.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class VirtualWorld:
         return [rank for job in self.jobs for rank in job.ranks]
 
     def me(self) -> Rank | None:
-        """Return this thread's rank; None if the thread does not belong to a rank."""
+        """Return this thread's rank, or None if the thread does not belong to a rank."""
         return self.by_thread.get(get_ident())
 
     def caller(self) -> Rank:
@@ -223,7 +223,7 @@ class VirtualWorld:
                     self._make_ready(rank)
 
     def _at_a_standstill(self) -> bool:
-        """End one wait that has a timeout, or else report a hanging job. Return False if there is neither."""
+        """End a wait that has a timeout, or else report a hanging job. Return False if there is nothing to end."""
         for rank in self.ranks:
             if rank.state is State.WAITING and rank.waiting is not None and rank.waiting.gives_up:
                 self._make_ready(rank)

@@ -1,6 +1,7 @@
-"""Live timing: simulate the messages of collectives while a program runs. A rank's part begins when the rank arrives.
+"""Simulate the times of collectives and messages while a program runs.
 
-With NCCL, messages are not simulated. The modeled time of a collective begins when the last rank arrives.
+A rank's part of a collective begins when the rank arrives. With NCCL, messages are not simulated. Instead, the modeled
+time of the collective begins when the last rank arrives.
 """
 
 import numpy as np
@@ -47,7 +48,7 @@ class LiveTiming(CallTiming):
         self.simulation.begin(Part(collective.key, ranks, me, algorithm, shape.root, *sizes), call.finish)
 
     def send(self, sender: Posted, receiver: Posted, arrived: Act) -> None:
-        """Simulate a message, or with NCCL use its modeled time, and call ``arrived`` when it has arrived."""
+        """Simulate a message, and call ``arrived`` at its arrival. With NCCL, the time of the message is modeled."""
         ends = sender.rank.number, receiver.rank.number
         if self.carrier.messages_cross:
             message = PointToPoint(*ends, sender.nbytes, self.new_key(), sender.time, receiver.time)

@@ -37,7 +37,10 @@ class Grouping(Watcher):
 
 
 def watch_program(fake: bool, strict: bool) -> Watchers:
-    """Return the watchers of a run. ``strict`` also reports what may be intended. ``fake`` omits checks of values."""
+    """Return the watchers of a run.
+
+    If ``strict`` is True, they also report what may be intended. If ``fake`` is True, checks of values are omitted.
+    """
     clocks, logs = Clocks(), OptimizerLogs()
     bonds = Bonds(logs)
     of_calls = (clocks, FileRaces(clocks), Grouping())

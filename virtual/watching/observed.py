@@ -81,7 +81,7 @@ class ProgramObserver:
             self.world.computing.forget(rank)
 
     def _before(self, owner: Any, name: str, act: Call | str) -> None:
-        """Before each call of a function, call ``act`` with the same arguments, or send watchers the event ``act``."""
+        """Before each call of a function, call ``act`` with its arguments. If ``act`` is a string, send this event."""
         first = (lambda subject, *_, **__: self.tell(act, subject)) if isinstance(act, str) else act
 
         def around(original: Call, *arguments: Any, **named: Any) -> Any:
@@ -91,7 +91,7 @@ class ProgramObserver:
         self._replaced.wrap(owner, name, around)
 
     def _after(self, owner: Any, name: str, act: Call | str) -> None:
-        """After each call of a function, call ``act`` with its result and arguments, or send the event ``act``."""
+        """After each call of a function, call ``act`` with its result and arguments. A string is an event to send."""
         last = (lambda _, subject, *__, **___: self.tell(act, subject)) if isinstance(act, str) else act
 
         def around(original: Call, *arguments: Any, **named: Any) -> Any:
@@ -178,7 +178,7 @@ class ProgramObserver:
     # -- optimizers
 
     def _stepping(self, optimizer: Any, args: Any, named: Any) -> tuple[Any, Any] | None:
-        """Notify the watchers of a step. If the step has a closure, return arguments whose closure notifies them."""
+        """Notify the watchers of a step. A closure is replaced by one that notifies them after its first call."""
         rank = self.world.me()
         if rank is None:
             return None

@@ -19,7 +19,7 @@ NEVER = "keep the handle and call wait() before using the tensor"
 
 
 class Content(NamedTuple):
-    """A tensor, its version counter, and a checksum of its bytes if it is only a part of its storage."""
+    """A tensor, its version counter and, if it is only a part of its storage, a checksum of its bytes."""
 
     tensor: torch.Tensor
     version: int
@@ -38,7 +38,6 @@ class Content(NamedTuple):
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the program has not written to the tensor since it was recorded."""
         if self.version == self.tensor._version:
             return True
         return self.checksum is not None and self.checksum == Content.of(self.tensor).checksum
@@ -75,7 +74,7 @@ class InFlight(Watcher):
             self.find("buffer in use", title, posted.rank, posted.site, OWN_BUFFERS)
 
     def _look_for_doubles(self, posted: Any) -> None:
-        """Report an all_gather if all its outputs are the same tensor. Some equal outputs may be intended."""
+        """Report an all_gather whose outputs are all the same tensor."""
         outputs = [tensors[0] for tensors in posted.exchange.outputs]
         if not outputs or not is_plain(outputs[0]) or not outputs[0].numel():
             return

@@ -17,7 +17,7 @@ NOTHING: Clock = np.zeros(0, np.int64)  # the clock of a rank without events
 
 
 class Clocks(Watcher):
-    """The ranks' vector clocks, as immutable arrays. A clock counts, for each rank, the events that happened before."""
+    """The vector clocks of the ranks. A clock is an immutable array with the number of known past events per rank."""
 
     def __init__(self) -> None:
         super().__init__()

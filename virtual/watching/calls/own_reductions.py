@@ -60,7 +60,7 @@ class OwnSum:
 
     @property
     def doubled(self) -> int | None:
-        """The only rank whose data a complete sum contains twice; None if there is no such rank, or more than one."""
+        """The only rank whose data a complete sum contains twice, or None if there is not exactly one such rank."""
         if not self.is_whole:
             return None
         more = [contribution for contribution, count in self.parts.items() if count > 1]
@@ -93,7 +93,7 @@ class OwnReductions(Watcher):
     # -- additions
 
     def adding(self, rank: Rank, tensors: Sequence[Any]) -> None:
-        """Find the contributions to the sum of two tensors that are about to be added, if one comes from messages."""
+        """Before the addition of two tensors, find the contributions to the sum. One tensor must come from messages."""
         self._adding.pop(rank, None)
         if rank not in self._sums or not all(map(_is_followed, tensors)):
             return

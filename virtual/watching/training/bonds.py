@@ -89,7 +89,7 @@ class Bonds(Watcher):
                         self._of.get(call.rank, WeakIdKeyDictionary()).pop(parameter, None)
 
     def find_reduced(self, rank: Rank, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return the parameters whose gradients are in ``tensor``: one, all of an optimizer, or none."""
+        """Return the parameters whose gradients are in ``tensor``: one parameter, all of an optimizer, or none."""
         hooked = self._hooked.get(rank)
         if hooked is not None and hooked.numel() == tensor.numel():
             return [hooked]
@@ -106,7 +106,7 @@ class Bonds(Watcher):
         return []
 
     def tie(self, parameters: dict[Rank, torch.Tensor], by_ddp: bool = False) -> Bond:
-        """Return the bond between the parameters, which is created if necessary."""
+        """Return the bond between the parameters. Create the bond if it does not exist."""
         first_rank, first = next(iter(parameters.items()))
         known = self.of(first_rank, first)
         if known is not None:
@@ -117,7 +117,7 @@ class Bonds(Watcher):
         return bond
 
     def tie_forgotten(self, logs: Sequence[OptimizerLog]) -> None:
-        """If most of an optimizer's parameters have bonds, bond the others with equal initial values on all ranks."""
+        """If at least half of an optimizer's parameters have bonds, bond others with equal initial values."""
         first = logs[0]
         bonds = [self.of(first.rank, parameter) for parameter in first.parameters]
         group = {log.rank for log in logs}
@@ -131,14 +131,14 @@ class Bonds(Watcher):
             self._tie_if_equal(logs, place, bool(drawn))
 
     def tie_mixed(self, logs: Sequence[OptimizerLog]) -> None:
-        """Bond parameters with equal initial values. Call this if messages have combined the gradients of ranks."""
+        """Bond parameters that have equal initial values on all ranks."""
         for place, shape in enumerate(parameter.shape for parameter in logs[0].parameters):
             alike = [log.parameters[place] for log in logs if place < len(log.parameters)]
             if len(alike) == len(logs) and all(parameter.shape == shape for parameter in alike):
                 self._tie_if_equal(logs, place)
 
     def _tie_if_equal(self, logs: Sequence[OptimizerLog], place: int, is_drawn: bool = True) -> None:
-        """Bond a parameter if its initial values are equal on all ranks and, if ``is_drawn``, not constant."""
+        """Bond a parameter with equal initial values on all ranks. If ``is_drawn`` is True, skip constant values."""
         if logs[0].parameters[place] in self.missed:
             return
         first_samples = [log.first_sample(place) for log in logs]

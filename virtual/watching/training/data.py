@@ -56,7 +56,7 @@ OWN_PLACE = "pass rank=dist.get_rank(), or omit both rank and num_replicas"
 
 @dataclass(eq=False)
 class SamplerLog:
-    """A rank's sampler: the line that created it, and the epochs for which training has used it (``learnt``)."""
+    """A rank's sampler, with the line that created it. ``learnt`` has the epochs for which training has used it."""
 
     site: CallSite
     number: int  # among the samplers of its rank, from 1

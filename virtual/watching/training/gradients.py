@@ -209,11 +209,11 @@ class Gradients(Watcher):
     def _factors(
         self, rank: Rank, now: Backward, parameters: list[torch.Tensor], bonds: list[Bond]
     ) -> tuple[list[tuple[float, float]], CallSite | None, int]:
-        """Return two factors for each parameter, the line of the reduction, and its number of ranks; ([], None, 0) if
-        unknown.
+        """Return two factors for each parameter, the line of the reduction, and its number of ranks.
 
-        The first is the ratio of the gradient in the step to the sum of all ranks' gradients, times the loss's own
-        factor. The second is the part of this ratio that was applied after the reduction.
+        The first factor is the ratio of the gradient in the step to the sum of all ranks' gradients, times the scale of
+        the loss. The second factor is the part of this ratio that was applied after the reduction. Return ([], None, 0)
+        if a factor is unknown.
         """
         assert now.scale is not None
         factors: list[tuple[float, float]] = []

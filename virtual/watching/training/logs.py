@@ -20,7 +20,7 @@ _RANKS = WeakIdKeyDictionary()  # by parameter; () if it is not sharded
 
 
 def find_shard_ranks(parameter: torch.Tensor) -> tuple[int, ...]:
-    """Return the ranks that hold the shards of an FSDP1 parameter; () if it has none. The first call is slow."""
+    """Return the ranks that hold shards of an FSDP1 parameter, or () if the parameter is not sharded by FSDP1."""
     if not getattr(parameter, "_fsdp_flattened", False):
         return ()
     if parameter not in _RANKS:
@@ -81,7 +81,7 @@ class OptimizerLog:
 
     @cached_property
     def sharing(self) -> frozenset[Rank]:
-        """The ranks that hold this optimizer's shards; empty unless all its parameters are sharded."""
+        """The ranks that hold shards of this optimizer's parameters. Empty if a parameter is not sharded."""
         shard_ranks = [_find_ranks(parameter) for parameter in self.parameters]
         if not all(shard_ranks):
             return frozenset()
@@ -96,7 +96,6 @@ class OptimizerLog:
         return step < EVERY_STEP or step & (step - 1) == 0
 
     def take(self) -> list[Values | None]:
-        """Return samples of all parameters; None for shards and for tensors without data."""
         return [take_sample(parameter) if is_plain(parameter) else None for parameter in self.parameters]
 
 

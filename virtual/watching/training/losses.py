@@ -34,7 +34,7 @@ class LossScale(NamedTuple):
 
 
 def read_loss_scale(roots: tuple[Any, ...]) -> LossScale | None:
-    """Return the scale of a loss relative to a mean or a sum over samples; None if the scale is unknown.
+    """Return the scale of a loss relative to a mean or a sum over samples, or None if the scale is unknown.
 
     >>> import torch
     >>> x = torch.ones(3, 2, requires_grad=True)
@@ -54,7 +54,7 @@ def read_loss_scale(roots: tuple[Any, ...]) -> LossScale | None:
 
 
 def _find_reduction(roots: tuple[Any, ...]) -> tuple[Any, float, bool] | None:
-    """Return the autograd function that averages or sums the loss, the factor after it, and whether it averages."""
+    """Return the autograd function that averages or sums a loss, the factor of its result, and whether it averages."""
     if len(roots) != 1:
         return None
     function, factor = roots[0].grad_fn, 1.0

@@ -91,7 +91,7 @@ class Replicas(Watcher):
             self._compare(peers, step, is_after=True)
 
     def _peers(self, log: OptimizerLog) -> list[OptimizerLog]:
-        """Return the logs of the same optimizer on all ranks that share its parameters; empty if one is missing."""
+        """Return the logs of the same optimizer on all ranks that share its parameters, or [] if a log is missing."""
         bonds, known = self._bonds(log), self._known_peers.get(log)
         if known is not None and known[0] == len(bonds):
             return known[1]
@@ -200,7 +200,11 @@ class Replicas(Watcher):
 
 
 def name_parameter(parameter: torch.Tensor, wrapped: Iterable[Any]) -> str:
-    """Return a parameter's name in a DDP module or else in any module. Return its shape if it has no name."""
+    """Return the name of a parameter.
+
+    The DDP modules in ``wrapped`` are searched first, then all modules. A parameter in none of them is named by its
+    shape.
+    """
     names = [name for ddp in wrapped for name, candidate in ddp.module.named_parameters() if candidate is parameter]
     if not names:
         modules = [candidate for candidate in gc.get_objects() if issubclass(type(candidate), torch.nn.Module)]
