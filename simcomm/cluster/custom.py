@@ -174,7 +174,7 @@ def _check_link(graph: "nx.DiGraph[str]", a: str, b: str) -> None:
 
 
 def check_graph(graph: "nx.Graph[Any]") -> "nx.DiGraph[str]":
-    """Return a copy with both directions of every link, names as strings, and quantities as floats.
+    """Check a graph, and return a copy with both directions of each link, names as strings, and numbers as floats.
 
     If the graph is invalid, raise an InputError that names the node or link, and the key.
     """

@@ -195,11 +195,11 @@ def preset(
     oversubscription: float | None = None,
     transport: Transport | None = IDEAL,
 ) -> Cluster:
-    """Build ``nodes`` catalog machines with a rank on each of their first ``gpus_per_node`` GPUs (default: all).
+    """Build a cluster of ``nodes`` catalog machines, with a rank on each of their first ``gpus_per_node`` GPUs.
 
-    The catalog defines the network. ``bandwidth`` and ``latency`` replace those of each NIC port. If both are set, a
-    machine without a NIC gets one. ``nodes_per_leaf`` and ``oversubscription`` require a rail-optimized machine; see
-    ``on_rails``. Raise InputError if an argument does not apply to the machine.
+    ``gpus_per_node`` defaults to all GPUs. The catalog defines the network. ``bandwidth`` and ``latency`` replace those
+    of each NIC port. If both are set, a machine without a NIC gets one. ``nodes_per_leaf`` and ``oversubscription``
+    require a rail-optimized machine; see ``on_rails``. Raise InputError if an argument does not apply to the machine.
 
     >>> preset("dgx-h100", nodes=2)
     <Cluster 2 x NVIDIA DGX H100: 16 ranks, 68 nodes, 204 links>

@@ -107,7 +107,7 @@ def _check_goodput(probes: PairProbes, rate: float) -> None:
 
 
 def _chain(probes: PairProbes, small: int) -> tuple[float, float]:
-    """Return the seconds of each hop after the first in a chain of ``small``-byte messages, and those of one hop."""
+    """Return the seconds that another hop adds to a chain of ``small``-byte messages, and the seconds of one hop."""
     seconds = sorted((hops, duration) for nbytes, hops, duration in probes.chains if nbytes == small)
     further = [
         (later - sooner) / (many - few)

@@ -1,8 +1,8 @@
 """Build networks of hosts: star, ring, fully connected, torus, two-level tree, fat tree.
 
 Hosts are h0, h1, ... with one rank each. Switches are s0, s1, ...; their ``tier`` counts the levels above the hosts.
-By default, links have the given bandwidth and latency in each direction, as text with units or as parsed values. All
-builders raise InputError for arguments of the wrong type or size.
+Unless a builder states otherwise, links have the given bandwidth and latency in each direction. Both are text with
+units or parsed values. All builders raise InputError for arguments of the wrong type or size.
 """
 
 from collections.abc import Sequence
