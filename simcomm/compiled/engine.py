@@ -94,7 +94,7 @@ def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
 
 
 def by_shortcut(inputs: EngineInput) -> Timing | None:
-    """Return the timing by max-plus, or None if that does not apply. Faults after the end of the run are ignored."""
+    """Return the timing by max-plus, or None if max-plus does not apply. Faults after the run's end are ignored."""
     if not isinstance(inputs.schedule, SymmetricSchedule):
         return None
     if inputs.faults.fails_ranks or inputs.faults.changes_links:

@@ -206,7 +206,7 @@ def repetitions() -> Iterator[None]:
 
 
 def share_repetitions() -> None:
-    """Share derived data between inputs for the remaining lifetime of a worker process."""
+    """Share derived data between inputs, as within ``repetitions``, until this worker process ends."""
     if _repeated.get() is None:
         _repeated.set([])
 

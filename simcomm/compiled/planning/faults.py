@@ -98,7 +98,7 @@ def link_records_of(inputs: EngineInput) -> LinkRecords:
 
 
 def link_changes(faults: Faults, graph: "nx.DiGraph[str]", records: LinkRecords) -> Iterator[LinkChange]:
-    """Yield every bandwidth change of a link in chronological order."""
+    """Yield all bandwidth changes of links in chronological order."""
     number = {link: index for index, link in enumerate(graph.edges)}
     route = np.repeat(np.arange(len(records.routes), dtype=np.int32), records.routes["hops"])
     crossing: dict[int, Ints] = {}

@@ -135,7 +135,7 @@ def cyclic_pairs(cyclic: SymmetricSchedule) -> Pairs:
 
 
 class ActiveSteps(NamedTuple):
-    """The pairs of step and channel in which a symmetric schedule has operations, in this order.
+    """The pairs (step, channel) in which a symmetric schedule has operations, in ascending order.
 
     Stage ``world_size * s + r`` is the stage of rank r in active step s.
     """

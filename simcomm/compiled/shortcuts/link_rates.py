@@ -36,7 +36,7 @@ class LinkRates:
             self._rates[distance][rank] = [since for since, _ in rates], [rate for _, rate in rates]
 
     def correct(self, through: Floats, at_links: Floats, nbytes: Floats, distance: int) -> None:
-        """Replace the arrival times in ``through`` of those messages that cross changing links.
+        """Correct the arrival times in ``through`` of messages that cross links whose bandwidth changes.
 
         All arrays are indexed by sender. All messages travel the same distance, whose index is ``distance``.
         ``at_links`` has the times at which messages reach their links.

@@ -137,7 +137,7 @@ class ChannelRun:
         return times
 
     def _steps_alike(self, step: int) -> tuple[int, int]:
-        """Return the last of the equal steps that begin with this one, and the shift in ranks between two of them.
+        """Return the last of the equal steps that begin with ``step``, and the shift in ranks from one to the next.
 
         Steps that are equal only after a shift are included only if all links are equal and no fault affects ranks.
         """
