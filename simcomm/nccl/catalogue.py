@@ -111,8 +111,8 @@ def match_gpu(driver_name: str) -> Gpu | None:
 def unlisted_gpu(name: str, generation: str, nvlink: float, pcie: int) -> Gpu:
     """Return the description of a GPU that is not in the catalog.
 
-    ``nvlink`` is its total NVLink bandwidth in GB/s, and ``pcie`` the generation of its slot. GeForce cards of the
-    generations in ``WITHOUT_GEFORCE_P2P`` are recognized by their name and marked as lacking P2P.
+    ``nvlink`` is the line rate of all its NVLinks in one direction in GB/s, and ``pcie`` the generation of its slot.
+    GeForce cards of the generations in ``WITHOUT_GEFORCE_P2P`` are recognized by their name and marked as lacking P2P.
 
     >>> unlisted_gpu("RTX 5070 Ti", "blackwell", 0, 5).geforce
     True
@@ -195,7 +195,7 @@ def generation_year(generation: str) -> int:
 
 
 def software_year(generation: str) -> int:
-    """Return the year of the software that usually runs on GPUs of a generation."""
+    """Return the year of the NCCL version that usually runs on GPUs of a generation."""
     return int(parts("generation")[generation]["software_year"].value)
 
 

@@ -82,7 +82,7 @@ def cpu_of(system: System) -> str:
 
 
 def depends_on_cpu(system: System, settings: NcclSettings) -> bool:
-    """Return whether the CPU vendor is unknown and matters: with AMD CPUs, P2P over PCIe would reach farther."""
+    """Return whether the CPU vendor is unknown but matters, because with AMD, P2P over PCIe would reach farther."""
     is_default = settings.p2p_level is None and system.p2p_level is None and "p2p" in system.defaulted
     if system.cpu is not None or not is_default or system.p2p_refused or settings.p2p_disable:
         return False

@@ -229,7 +229,7 @@ def read_systems(
 
 
 def put_aside(directory: Path | str = OWN_DATA) -> frozenset[str]:
-    """Return the slugs of held-out systems, which must not be used in a fit, from a directory's ``put_aside.txt``."""
+    """Return the slugs of held-out systems from a directory's ``put_aside.txt``. They must not be used in a fit."""
     path = Path(directory) / "put_aside.txt"
     return frozenset(read_text(path).split()) if path.is_file() else frozenset()
 

@@ -93,12 +93,12 @@ CENTERS = {"small": 2.0**13, "mid": 2.0**20, "large": 2.0**27}  # bytes
 
 
 def host_parameters(cluster: str, nodes: int) -> list[str]:
-    """Return the names of a cluster's host factors for small, middle and large sizes."""
+    """Return the names of the factors that scale times on a cluster's hosts, for small, middle and large sizes."""
     return [f"hosts.{cluster}.{'one' if nodes == 1 else 'several'}.{name}" for name in CENTERS]
 
 
 def host_factors(cluster: str | None, nodes: int, sizes: Floats, values: Parameters) -> Floats | float:
-    """Return the fitted factor of a cluster's hosts on the time of each size in bytes; 1 if ``cluster`` is None."""
+    """Return, for each size in bytes, the fitted factor that scales times on a cluster's hosts; 1 for no cluster."""
     if cluster is None:
         return 1.0
     places = np.interp(np.log(sizes), np.log([*CENTERS.values()]), range(len(CENTERS)))

@@ -79,7 +79,7 @@ def second_parents(nodes: int) -> tuple[int | None, ...]:
 
 
 def rank_tree(node_parents: tuple[int | None, ...], order: tuple[int, ...], local: int) -> tuple[TreeNode, ...]:
-    """Return a tree over all ranks. Each node's ranks form a chain in ``order``, whose first rank joins the nodes."""
+    """Return a tree over all ranks. A node's ranks form a chain in ``order``, and its first rank joins other nodes."""
     up: dict[int, int | None] = {}
     for node, parent in enumerate(node_parents):
         chain = [node * local + gpu for gpu in order]

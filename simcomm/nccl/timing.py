@@ -102,8 +102,8 @@ def tree_gain(comm: Communicator, share: float) -> float:
     """Return the factor, at least 1, by which a tree's busbw between nodes can exceed the rate of the NICs.
 
     For a buffer of S bytes, a NIC sends 2 S (n-1)/n in a ring over n ranks. The edges of a double binary tree over N
-    nodes carry (N-1) S up and as much down, so a NIC sends only 2 S (N-1)/N. Trees reach a ``share`` of the ratio. NCCL
-    uses the difference from 2.10 on.
+    nodes carry (N-1) S up and as much down, so a NIC sends only 2 S (N-1)/N. Trees reach a ``share`` of the ratio.
+    Before NCCL 2.10, the factor is 1.
     """
     if comm.nodes == 1 or comm.version < (2, 10):
         return 1.0

@@ -187,7 +187,7 @@ SOFTWARE = ("procs", "harness", "p2p_level", "algo", "proto")
 
 @dataclass(frozen=True)
 class NcclCalibration:
-    """A saved calibration: the keys that describe a system, and its measured rows of collective, bytes and seconds."""
+    """A saved calibration: the keys of a system description, and measured rows of (collective, bytes, seconds)."""
 
     SCHEMA_VERSION: ClassVar[int] = 1
 

@@ -58,7 +58,7 @@ MOST_BETWEEN = 200  # lines of other output between two pieces of a row
 
 
 class Device(NamedTuple):
-    """A rank of the device list, with its process, host and GPU."""
+    """A rank in the device list that nccl-tests prints, with its process, host and GPU."""
 
     rank: int
     group: int
@@ -69,7 +69,7 @@ class Device(NamedTuple):
 
 @dataclass(frozen=True)
 class NcclTestsOutput:
-    """The contents of an output file: its runs, which may have no rows, and each skipped row with line and reason."""
+    """The contents of an output file: its runs, which may have no rows, and the reason for each skipped row."""
 
     file: str
     runs: tuple[NcclTestsRun, ...]

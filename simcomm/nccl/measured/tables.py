@@ -20,7 +20,7 @@ class PrintedFigure(NamedTuple):
 
     @property
     def range(self) -> tuple[float, float]:
-        """The smallest and the largest number that would be printed in this way."""
+        """The smallest and the largest number that would be printed with these digits."""
         return self.value - self.rounding, self.value + self.rounding
 
 
