@@ -80,7 +80,7 @@ def choose(
 
 
 def _fastest(estimator: Estimator, among: Iterable[Algorithm] | None) -> "_Contender":
-    """Return the fastest contender. Bounds are refined only until it is clear which one that is.
+    """Return the fastest contender. Bounds are tightened only until it is certain which contender is fastest.
 
     Raise TooLarge if all contenders are too large to simulate.
     """

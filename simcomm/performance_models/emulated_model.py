@@ -26,7 +26,7 @@ class EmulatedModel(NetworkModel):
         return lambda nbytes: self.collective(CollectiveCall(gloo, nbytes // 4), TIMES_ONLY).elapsed
 
     def bucket_algorithm(self, training: Training) -> Algorithm:
-        """Return the algorithm that reduces the gradients. If torch's DDP synchronizes, this is gloo's all_reduce."""
+        """Return the algorithm that reduces the gradients. For torch's DDP, this is gloo's all_reduce."""
         return training.gradient_sync or find_algorithm(f"all_reduce/{GLOO}")
 
     def predicts_ddp(self) -> bool:
@@ -53,7 +53,7 @@ class EmulatedModel(NetworkModel):
         return max(measured, default=local)
 
     def shared_cores(self, training: Training) -> int | None:
-        """Return the number of cores that ranks share, or None if compute is given or calibrated for all ranks."""
+        """Return the number of cores that ranks share, or None if compute times already account for the sharing."""
         if self.calibration is None or training.compute is not None:
             return None
         measured = self.measured_ranks(training)

@@ -21,7 +21,7 @@ class MeasuredModel(NetworkModel):
 
     @cached_property
     def message_costs(self) -> Calibration | None:
-        """The calibration with message times, or None if it has none or if the cluster has its own transport.
+        """The calibration, or None if it has no message times or if the cluster has its own transport.
 
         Raise InputError if there is no calibration, or if it is for a different number of ranks.
         """
@@ -68,5 +68,5 @@ class MeasuredModel(NetworkModel):
         return Alternatives(() if self.calibration is None else tuple(self.calibration.parts), None)
 
     def needs_overlap_calibration(self, training: Training) -> bool:
-        """Return True if torch's DDP synchronizes or if compute times come from a calibration, not the training."""
+        """Return True if torch's DDP synchronizes gradients, or if the training does not state compute times."""
         return training.gradient_sync is None or training.compute is None

@@ -145,7 +145,7 @@ class _MaxPlusClock:
         self.ended[location] = end
 
     def _ready(self, location: Location) -> float:
-        """Return the time at which a rank reaches a step. On a GPU, the host must have posted the step by then."""
+        """Return the time at which a rank reaches a step. On a GPU, the host must also have posted the step."""
         rank, channel, step = location
         before = self.ended[rank, channel, step - 1] if step else self.starts[rank]
         if self.calibration.queued is None:

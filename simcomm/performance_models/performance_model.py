@@ -143,11 +143,11 @@ class PerformanceModel(ABC):
         return []
 
     def is_calibrated_for(self, training: Training) -> bool:
-        """Return whether the calibration includes compute times for a training."""
+        """Return whether the calibration includes compute times for a training run."""
         return self.calibration is not None and has_point(self.calibration.compute, training)
 
     def needs_overlap_calibration(self, training: Training) -> bool:
-        """Return whether a training can be predicted only with a calibrated overlap slowdown."""
+        """Return whether a training run can be predicted only with a calibrated overlap slowdown."""
         return False
 
     def phases(self, training: Training) -> tuple[ComputePhases, ComputePhases]:
