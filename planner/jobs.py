@@ -94,7 +94,7 @@ class SearchedMesh(NamedTuple):
     sharding: str = "ddp"
     recompute: str = "none"
     schedule: str = "1f1b"
-    sequence_parallel: int = 1  # only matters with tp > 1
+    sequence_parallel: int = 0
 
     @property
     def name(self) -> str:

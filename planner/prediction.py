@@ -282,7 +282,6 @@ def predict_trainings(trainings: Sequence[Training]) -> PredictedMeshes:
 def predict_table(table: Mapping[str, Any], meshes: Sequence[SearchedMesh], belief: Belief) -> PredictedMeshes:
     """Predict each mesh. ``table`` has the other columns: one value for all meshes, or a list with one value each."""
     columns: dict[str, Any] = dict(zip(SearchedMesh._fields, map(list, zip(*meshes, strict=True)), strict=True))
-    columns["sequence_parallel"] = [int(mesh.tp > 1 and mesh.sequence_parallel > 0) for mesh in meshes]
     c = make_columns({**table, **columns, "count": columns.pop("grad_accum")}, len(meshes))
     parts, memory = step_parts(c, belief.parameters), memory_parts(c, read_shipped().memory)
     return PredictedMeshes(columns=c, parts=parts, memory=memory, chance=chance_to_run(c, memory["total"]))

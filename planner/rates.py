@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import exp, isfinite, log
 from statistics import fmean
-from typing import NamedTuple
 
 from collectives.checks import check_number
 from collectives.errors import InputError
@@ -139,27 +138,26 @@ class GpuRates:
         return self.guessed[name]
 
 
-class ComputeSource(NamedTuple):
-    """The source from which a scenario takes compute times. Default: published rates of the GPU."""
+def find_compute(
+    job: Job,
+    gpu: str | None,
+    *,
+    rate: float | None = None,
+    rate_gpu: str | None = None,
+    phases: ComputePhases | None = None,
+    batch: float = 1,
+    is_profiled: bool = False,
+) -> Compute:
+    """Return the compute times of one device of type ``gpu``, from the first source that applies.
 
-    rate: float | None = None  # samples/s of one device
-    gpu: str | None = None  # GPU of the rate; without a rate, the GPU whose published rates are used
-    phases: ComputePhases | None = None
-    phases_batch: float = 1  # samples in the batch of the phases
-    is_profiled: bool = False  # whether the profile's own times are used, if it has any
-
-
-def find_compute(job: Job, source: ComputeSource, gpu: str | None) -> Compute:
-    """Return the compute times of one device from the first source that applies.
-
-    The sources are, in this order: a stated rate of this GPU, stated phases, times measured on this GPU, and an
-    estimate from published rates and, if given, a rate of another GPU. ``gpu`` is the type of the devices, or None if
-    it is not in the hardware catalog. Raise InputError if the compute time is unknown.
+    The sources are, in this order: a ``rate`` in samples/s of this GPU, stated ``phases`` of ``batch`` samples, times
+    that a profile has for this GPU if ``is_profiled``, and an estimate. The estimate uses published rates and, if
+    given, a rate of another GPU. Without any rate, ``rate_gpu`` replaces ``gpu`` in the estimate. ``gpu`` is None for a
+    device that is not in the hardware catalog. Raise InputError if the compute time is unknown.
     """
-    if source.rate is not None and (source.gpu is None or gpu is None or source.gpu == gpu):
-        return at_rate(job.model, source.rate)
-    if source.phases is not None:
-        phases, batch = source.phases, source.phases_batch
+    if rate is not None and (rate_gpu is None or gpu is None or rate_gpu == gpu):
+        return at_rate(job.model, rate)
+    if phases is not None:
         if phases.forward + phases.backward < 1e-9:
             raise InputError("forward and backward must take at least 1 ns together")
         ahead, back = (
@@ -167,12 +165,12 @@ def find_compute(job: Job, source: ComputeSource, gpu: str | None) -> Compute:
             for seconds, work in ((phases.forward, job.model.work(False)), (phases.backward, job.model.work(True)))
         )
         return Compute(ahead, back, phases.optimizer, f"stated for batches of {batch}", MEASURED_SPREAD)
-    known = {} if gpu is None or source.rate is None or source.gpu is None else {source.gpu: source.rate}
-    if source.is_profiled and job.model.measured:
+    known = {} if gpu is None or rate is None or rate_gpu is None else {rate_gpu: rate}
+    if is_profiled and job.model.measured:
         known |= {} if gpu is None else dict([measured_rate(job.model, "profile")])
         if gpu is None or find_gpu(gpu).name in known:
             return as_measured(job.model)
-    named = gpu if known or source.gpu is None else source.gpu
+    named = gpu if known or rate_gpu is None else rate_gpu
     if named is None:
         raise InputError(
             'the compute time of a device is unknown; set compute = {profile = "FILE.json"} with times (ringlab '
@@ -180,8 +178,8 @@ def find_compute(job: Job, source: ComputeSource, gpu: str | None) -> Compute:
         )
     guess = GpuRates(job, known, [named], "gpu").rate(named)
     if known:
-        ((other, rate),) = known.items()
-        origin = f"{rate:.4g} samples/s on one {other}, and how {named} compares in published rates"
+        ((other, known_rate),) = known.items()
+        origin = f"{known_rate:.4g} samples/s on one {other}, and how {named} compares in published rates"
     else:
         network = network_of(job.model)
         is_published = network in {network_of(row.job.model) for row in published()}

@@ -58,6 +58,7 @@ def _meshes(training: Training) -> Iterator[SearchedMesh]:
             if pp > 1 and count < pp:
                 continue
             sizes = {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "micro_batch": micro, "grad_accum": count}
+            sizes["sequence_parallel"] = int(tp > 1)
             shardings = _shardings(host_gpus, size=dp * cp, tp=tp, is_one_stage=pp == 1)
             schedules = _schedules(shape.layers, pp, count, with_zero_bubble=job.with_zero_bubble)
             for (schedule, vp), sharding, recompute, ep in product(schedules, shardings, RECOMPUTED, experts):

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from collectives.errors import InputError
 from collectives.quoting import quote
@@ -21,7 +22,7 @@ from planner.gpus import PRECISIONS, can_multiply, describe_unpublished, is_publ
 from planner.hosts import Host
 from planner.jobs import PROFILES, Job, even_model, find_model, models
 from planner.prediction import SOURCE, Training, is_language
-from planner.rates import ComputeSource, find_compute
+from planner.rates import find_compute
 from planner.runs import find_own_runs
 from ringlab.shared.failures import refusals_about
 from scenarios.loader import SpreadTraining
@@ -127,17 +128,17 @@ def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
     if language is not None:
         return language
     with refusals_about(f"{spread.path}: training.compute"):
-        source, compute = ComputeSource(), spread.training.compute
+        stated, compute = dict[str, Any](), spread.training.compute
         if compute is not None:
             if compute.loading:
                 raise InputError(
                     "loading only applies to ranks of this machine; remove loading, and set training.loader_rate "
                     "to the samples/s of a host's data loaders"
                 )
-            is_profiled = compute.profile is not None
-            source = ComputeSource(compute.rate, compute.gpu, compute.phases, stated_batch, is_profiled=is_profiled)
+            stated = {"rate": compute.rate, "rate_gpu": compute.gpu, "phases": compute.phases, "batch": stated_batch}
+            stated["is_profiled"] = compute.profile is not None
         gpu = host.gpu if isinstance(host.gpu, str) else None
-        return Training(job, host, find_compute(job, source, gpu))
+        return Training(job, host, find_compute(job, gpu, **stated))
 
 
 def _find_language_model(training: TrainingSection, job: Job, host: Host) -> Training | None:

@@ -15,7 +15,7 @@ from collectives.records.model_profile import Measured, find_model_profile
 from planner.gpus import Gpu, find_gpu, find_series_gpu
 from planner.jobs import Job, even_model, find_model
 from planner.one_gpu import YOURS, Alone, OneGpuRate, guess_rates, make_columns, published, read_process
-from planner.rates import ComputeSource, GpuRates, find_compute
+from planner.rates import GpuRates, find_compute
 from simcomm.cluster.hardware import parts
 
 JOB = Job(find_model("ResNet-50"), 256.0, precision="fp16")
@@ -135,5 +135,5 @@ def test_each_gpu_of_the_catalog_has_a_rate() -> None:
 
 @pytest.mark.parametrize(("gpu", "is_seen"), [("V100 SXM2", True), ("RTX 3060", False), ("MI300X", False)])
 def test_rate_source_states_when_no_run_on_the_gpu_is_published(gpu: str, is_seen: bool) -> None:
-    source = find_compute(JOB, ComputeSource(), gpu).source
+    source = find_compute(JOB, gpu).source
     assert (f"no published run is on {gpu}" in source) is not is_seen
