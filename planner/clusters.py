@@ -14,6 +14,7 @@ from simcomm.cluster.hardware import machine_entries, parts
 from simcomm.nccl.catalogue import gpus_of_host
 from simcomm.nccl.clusters import NcclCluster
 from simcomm.nccl.measured.calibration import predict_calibrated
+from simcomm.nccl.predict import NOT_VALIDATED
 from simcomm.simulate import run
 
 ALGORITHMS = {
@@ -22,7 +23,7 @@ ALGORITHMS = {
     "send_recv": "broadcast/naive", "serve": "all_reduce/naive",
 }  # fmt: skip
 INSIDE = {"nvswitch": "NVSwitch", "mesh": "NVLink mesh", "bridge": "NVLink pairs", "xgmi": "xGMI"}
-SMALL, UNCHECKED = 1024, "no system with"  # bytes; beginning of a note that is omitted
+SMALL = 1024  # bytes
 
 
 def simulate_network(cluster: Cluster, algorithm: Algorithm | None = None) -> Network:
@@ -78,7 +79,7 @@ def describe_network(cluster: Cluster) -> Iterator[str]:
     links += [f"{system.net} at {system.nic:g} GB/s between hosts"] * (system.nodes > 1)
     notes = predict_calibrated(system, "all_reduce", SMALL, settings=cluster.settings).notes
     known = [f"Network: {', '.join(links)}"] if links else []
-    yield "; ".join([*known, *cluster.assumed, *(note for note in notes if not note.startswith(UNCHECKED))]) + "."
+    yield "; ".join([*known, *cluster.assumed, *(note for note in notes if not note.startswith(NOT_VALIDATED))]) + "."
     if host.is_unseen and system.ranks > 1:
         yield "No published multi-GPU run used such a machine, with PCIe or TCP, so the intervals are wider."
 

@@ -39,6 +39,7 @@ COVERAGE = 0.8
 SIZES = (2.0**13, 2.0**20, 2.0**27)  # bytes, in the middle of each size class
 WIDTHS_FILE = Path(__file__).parent / "intervals.toml"
 UNCHECKED = 1.2  # factor on the width, outside the checked systems
+NOT_VALIDATED = "the model was not validated with"  # beginning of the note on such a system
 GUESSED = 1.15  # factor for a guessed NIC rate
 DEGRADED = 1.4  # factor if the source says that the system is slower than it should be
 
@@ -327,7 +328,7 @@ def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
         notes.append("gdr is not stated, so Ringlab assumes GPUDirect RDMA")
     notes += _notes_on_p2p(system, comm)
     if outside := outside_checked(system, comm.version):
-        notes.append(f"the model was not validated with {' or '.join(outside)}, so the interval is wider")
+        notes.append(f"{NOT_VALIDATED} {' or '.join(outside)}, so the interval is wider")
     if system.degraded:
         notes.append("whoever measured this system reports that it was slower than expected")
     return tuple(notes)

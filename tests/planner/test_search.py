@@ -5,12 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from planner.clusters import describe_network
 from planner.gpus import PUBLISHED, find_gpu
 from planner.renting.prices import find_cheapest, read_prices
 from planner.runs import read_table
 from ringlab.commands.predicting.predict_devices import predict_devices
 from ringlab.commands.predicting.search import SearchOptions, find_meshes
+from scenarios.loader import read_spread_training
 from simcomm.nccl.descriptions import describe_preset
+from simcomm.nccl.measured.calibration import predict_calibrated
+from simcomm.nccl.predict import NOT_VALIDATED
 
 SCENARIO = """
 [cluster]
@@ -132,6 +136,13 @@ def test_one_instance_type_prices_all_device_counts():
             prices.add(round(hourly / devices, 6))
         assert sum(" an hour: " in note for note in answer.notes) == 1
     assert prices == {55.04 / 8}
+
+
+def test_network_note_omits_the_range_of_validated_clusters():
+    cluster = read_spread_training(Path(__file__).parents[2] / "examples/llama2_70b.toml").cluster
+    notes = predict_calibrated(cluster.system, "all_reduce", 1024, settings=cluster.settings).notes
+    (sentence,) = describe_network(cluster)
+    assert any(note.startswith(NOT_VALIDATED) for note in notes) and NOT_VALIDATED not in sentence
 
 
 def test_requested_mesh_is_compared_with_the_fastest(answer_of):
