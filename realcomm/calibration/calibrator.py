@@ -222,7 +222,7 @@ def _report_blocks(rank: int, plan: CalibrationPlan, done: int) -> None:
 
 
 def _in_groups(runs: Sequence[T]) -> list[list[T]]:
-    """Group runs: one or two runs are a group each, more runs are one group. A calibration block follows each group."""
+    """Group the runs that share a calibration block: up to two runs stay separate, more runs are one group."""
     return [[*runs]] if len(runs) > 2 else [[run] for run in runs] or [[]]
 
 

@@ -26,7 +26,7 @@ def calibrate_pair(
     """Emulate two hosts that are connected by a switch, and return measurements of the messages between them.
 
     ``bandwidth`` is the rate of both links in bytes/s. This takes about 40 seconds at 50 Mbit/s. To halve the time,
-    pass an earlier result as ``crowd``, and its measurements with 4 and 8 ranks are reused. Raise RunFailed if this
+    pass an earlier result as ``crowd``. Its measurements with 4 and 8 ranks are then reused. Raise RunFailed if this
     machine cannot emulate a network or if packets are lost. Raise RankFailed and TimedOut as ``launch`` does.
 
     >>> calibrate_pair(50e6 / 8).send_buffer  # doctest: +SKIP
@@ -47,8 +47,8 @@ def probe_crowd(
 ) -> list[CrowdRound]:
     """Measure messages among ``ranks`` ranks on two emulated hosts, with half of the ranks on each host.
 
-    Use more ranks than cores. ``bandwidth`` is the rate of both links in bytes/s, but they have at least 100 Mbit/s.
-    This takes about 10 seconds. Raise the same errors as ``calibrate_pair``.
+    Use more ranks than cores. ``bandwidth`` is the rate of both links in bytes/s. If it is below 100 Mbit/s, the links
+    have 100 Mbit/s instead. This takes about 10 seconds. Raise the same errors as ``calibrate_pair``.
     """
     with EmulatedNetwork(plan_pair(max(bandwidth, CROWD_BANDWIDTH), ranks)) as network:
         rounds: list[CrowdRound] = launch(

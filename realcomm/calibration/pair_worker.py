@@ -127,7 +127,7 @@ def exchange(steps: int, rank: int, world_size: int) -> Program:
 
 
 def passing(steps: int, messages: int, rank: int, world_size: int) -> Program:
-    """In each step, let each rank pass ``messages`` chunks on to ranks of the other host, which take turns."""
+    """In each step, let each rank pass ``messages`` chunks on to changing ranks of the other host."""
     for step in range(steps):
         ours, theirs = (step % 2) * messages, (1 - step % 2) * messages
         apart = [1 + 2 * ((step * messages + each) % (world_size // 2)) for each in range(messages)]

@@ -54,7 +54,7 @@ class TimedTransfer:
         self.arrived.append((time.perf_counter(), self.total))
 
     def speed(self, since: float) -> float:
-        """Return the bytes received per second since ``since``, as the slope of a least-squares line."""
+        """Return the rate of received bytes after time ``since``, in bytes/s, as the slope of a least-squares line."""
         times, received = zip(*(point for point in self.arrived if point[0] >= since), strict=True)
         return linear_regression(times, received).slope
 

@@ -109,7 +109,7 @@ class NetworkPlan:
         return f"10.77.{number >> 8}.{number & 255}"
 
     def interface(self, node: str, neighbor: str) -> str:
-        """Return the interface of ``node`` at its link to a neighbor."""
+        """Return the name of ``node``'s interface on its link to ``neighbor``."""
         return f"p{self.numbers[neighbor]}" if node in self.bridges else INTERFACE
 
 
@@ -261,7 +261,7 @@ def node_commands(plan: NetworkPlan, node: str) -> Iterator[str]:
 
 
 def forwarding_entries(plan: NetworkPlan, node: str) -> Iterator[str]:
-    """Yield the ``bridge`` commands that give a node the next hop to each destination in its forwarding table."""
+    """Yield the ``bridge`` commands that add a node's forwarding table."""
     for destination, onward in plan.forwarding.get(node, {}).items():
         yield f"fdb replace {plan.mac(destination)} dev {plan.interface(node, onward)} master static"
 
@@ -269,7 +269,7 @@ def forwarding_entries(plan: NetworkPlan, node: str) -> Iterator[str]:
 def shapers(plan: NetworkPlan, node: str, *, delays: bool) -> Iterator[str]:
     """Yield the ``tc`` commands that limit the rate of a node's outgoing links with token buckets.
 
-    If ``delays`` is true, ``netem`` first delays each frame by the link's latency.
+    If ``delays`` is true, also delay each frame by the link's latency with ``netem``, before the token bucket.
     """
     for direction in plan.directions:
         if direction.src != node:

@@ -23,7 +23,7 @@ class CollectiveSequence:
         self._numbers, self._failed = count(), ""
 
     def begin(self, name: str) -> "Collective":
-        """Return the next collective. Raise DistBackendError if an earlier collective has failed."""
+        """Number the next collective and return it. Raise DistBackendError if an earlier collective has failed."""
         self.check(name)
         return Collective(self, name, next(self._numbers))
 

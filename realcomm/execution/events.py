@@ -49,7 +49,7 @@ class EventRecorder:
             transfer.posted = now
 
     def add_message(self, channel: int, transfer: "Transfer[torch.Tensor]") -> None:
-        """Record a completed slice. A message's event lasts from its first slice's start to its last slice's end."""
+        """Record a completed slice. A message's event covers its slices, from the first start to the last end."""
         key = channel, transfer.step, transfer.position
         before = self._messages.get(key)
         begin = transfer.posted if before is None else min(before.begin, transfer.posted)

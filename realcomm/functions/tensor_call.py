@@ -152,7 +152,7 @@ class AlikeTensors(NamedTuple):
     group: Group
 
     def check_inputs(self, tensors: Tensors | None, name: str, wanted: int, root_name: str = "") -> Tensors:
-        """Return the tensors of a list. Raise InputError unless there are ``wanted`` tensors that match ``like``.
+        """Check that a list has ``wanted`` tensors that match ``like``, and return it. Raise InputError otherwise.
 
         Shape, dtype and device must match. If only the root passes a list, ``wanted`` is 0 on the other ranks.
         ``root_name`` ("src" or "dst") is then the argument that selects the root.
@@ -174,7 +174,7 @@ class AlikeTensors(NamedTuple):
         return listed
 
     def check_outputs(self, tensors: Tensors | None, name: str, wanted: int, root_name: str = "") -> Tensors:
-        """Return the tensors as ``check_inputs`` does. Also raise InputError if tensors or elements share memory."""
+        """Check a list as ``check_inputs`` does. Also raise InputError if tensors or elements share memory."""
         listed = self.check_inputs(tensors, name, wanted, root_name)
         starts = dict[int, int]()
         for number, tensor in enumerate(listed):
@@ -288,7 +288,7 @@ def copy_elements(source: torch.Tensor, target: torch.Tensor) -> None:
 
 
 def _part(buffer: torch.Tensor, number: int | None, world_size: int) -> torch.Tensor:
-    """Return part ``number`` of ``world_size`` equal parts of a buffer, flat. For ``ALL``, return the whole buffer."""
+    """Return part ``number`` of ``world_size`` equal parts of a buffer, flat. If it is ``ALL``, return the buffer."""
     if number is ALL:
         return buffer
     return buffer.detach().view(-1)[part_slice(number, buffer.numel(), world_size)]

@@ -90,9 +90,9 @@ def server_pid() -> int | None:
 def server_folder() -> Path:
     """Return multiprocessing's temporary folder. Create it if it does not exist.
 
-    The folder is removed when this process ends. If a signal kills this process, the fork server removes the folder.
-    The folder is in another directory if its usual path is too long for a socket. Raise RunFailed if no other directory
-    is writable.
+    The folder is removed when this process ends. If a signal kills this process, the fork server removes the folder. If
+    the usual path is too long for a Unix socket, the folder is created in another directory. Raise RunFailed if no
+    other directory is writable.
     """
     config = current_process()._config  # type: ignore[attr-defined]
     if config.get("tempdir") is None or not Path(config["tempdir"]).exists():  # a terminated server removes it

@@ -30,7 +30,7 @@ def remove(folder: Path) -> None:
 
 
 def _end_with_launcher(launcher: int, folder: Path) -> None:
-    """On Linux, end this process by SIGTERM when the launcher's thread ends. Elsewhere, a closed pipe ends it later."""
+    """On Linux, end this process by SIGTERM when the launcher's thread ends. Elsewhere, it ends when a pipe closes."""
     server = os.getpid()
 
     def end(number: int, frame: FrameType | None) -> None:

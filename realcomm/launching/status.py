@@ -38,8 +38,8 @@ def _read(memory: memoryview) -> str:
 class Wait:
     """The step of a collective at which a thread waits, and the peer that it waits for.
 
-    Before each wait, callers set ``collective`` to a name from ``padded``, and ``location`` to [step, peer]. They write
-    to the shared memory directly, which is faster than a method call.
+    Before each wait, callers set ``collective`` to a ``padded`` name, and ``location`` to [step, peer]. They write to
+    the shared memory directly, which is faster than a method call.
     """
 
     def __init__(self, memory: memoryview) -> None:
@@ -60,7 +60,7 @@ class Wait:
 
     @contextmanager
     def noted_in_errors(self, rank: int, label: bytes) -> Iterator[None]:
-        """Within the context, add the wait location as a note to each RuntimeError that is raised."""
+        """Within the context, add the wait location as a note to a RuntimeError that is raised."""
         self.collective[:] = label
         try:
             yield

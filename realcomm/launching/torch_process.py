@@ -1,4 +1,4 @@
-"""Prepare a process for torch: check environment variables, avoid the compiler's folder, and keep freed memory.
+"""Prepare a process for torch: check its environment variables, import its compiler, and keep freed memory.
 
 Torch reads many variables at import or when a group is created, and invalid values may crash it. So if any variable is
 set, torch is first started in a subprocess.
@@ -45,7 +45,7 @@ def check_torch() -> None:
     """Raise InputError if torch is not installed, or if it does not start with its environment variables.
 
     If none of torch's variables is set, this takes no time. Otherwise it takes as long as importing torch. Under
-    torchrun, only the first rank checks.
+    torchrun, only the first rank checks the variables.
 
     >>> check_torch()
     """

@@ -214,7 +214,10 @@ class RunningMeasurement:
         self._records: list[list[Event]] = []
 
     def take_block(self, total_s: float = TOTAL_S, least: int = LEAST, most: int = MOST) -> None:
-        """Time the set number of repetitions. If it is None, fill about ``total_s`` seconds. All ranks must call it."""
+        """Time the measurement's repetitions. All ranks must call this.
+
+        If their number is not set, fill about ``total_s`` seconds with ``least`` to ``most`` repetitions.
+        """
         repetitions = self._count or repetitions_within(total_s, self._each, least, most)
         set_status(f"timing {self._executor.call.algorithm.full_name}")
         with without_garbage_collection():
@@ -267,7 +270,7 @@ def _run_on_file(executor: Runner, file: Path) -> npt.NDArray[np.generic]:
 
 
 def _warm_up(executor: Runner, buffer: torch.Tensor, warmup: int, default: float) -> float:
-    """Run ``warmup`` repetitions. Return the seconds of the last one on the slowest rank, or ``default`` if none."""
+    """Warm up. Return the seconds of the last repetition on the slowest rank, or ``default`` if ``warmup`` is 0."""
     last = default
     for _ in range(warmup):
         begin, end = time_together(partial(executor.run, buffer))

@@ -78,7 +78,7 @@ def _from_file(text: str) -> nn.Module:
 
 
 def loss_of(output: Any) -> Tensor:
-    """Return a loss of a model's output: the cross entropy of its first tensor, or the mean if that has no scores.
+    """Return a model's loss: the cross entropy of the output's first tensor, or its mean if it has no scores.
 
     A tensor has scores if it has two or three dimensions and several entries in the last one. Raise InputError if the
     output has no tensor or if the first tensor is not floating-point.

@@ -31,7 +31,7 @@ class KeptBytes(NamedTuple):
 
 
 class StrategyResult(NamedTuple):
-    """One rank's result. ``losses`` has the loss of its samples in each step, but only on the last pipeline stage."""
+    """One rank's result. ``losses`` has the rank's loss in each step. In a pipeline, only the last stage has losses."""
 
     losses: list[float]
     step_s: list[float]

@@ -288,8 +288,8 @@ def removing_remains(training: Training) -> Iterator[None]:
 class Checkpointing(Observer):
     """Loads a checkpoint before the first step. Writes one every ``checkpoint_every`` steps and after each epoch.
 
-    It must be the last observer, so that a step's metrics are on disk before its checkpoint. A resumed run does not
-    write them again.
+    This must be the last observer. A step's metrics are then on disk before its checkpoint, and a resumed run does not
+    write these metrics again.
     """
 
     def __init__(self, training: Training, start: Path | None = None) -> None:

@@ -37,10 +37,10 @@ class GradientSync:
     """Averages the gradients over all ranks. This base class leaves them unchanged."""
 
     def begin(self) -> None:
-        """Prepare for a training step. Call this before its first backward."""
+        """Prepare for a training step. Call this before the step's first backward."""
 
     def accumulating(self) -> AbstractContextManager[object]:
-        """Return a context for the forward and backward of each micro-batch but the last, to delay averaging."""
+        """Return a context in which gradients are not averaged, for each micro-batch except the last."""
         return nullcontext()
 
     def finish(self, gradients: torch.Tensor) -> None:
@@ -74,7 +74,7 @@ class LocalSteps(GradientSync):
         self._average, self._parameters = average, [parameter for _, parameter in named_parameters(model)]
 
     def average_weights(self, buffer: torch.Tensor) -> None:
-        """Replace the weights by their mean over all ranks. ``buffer`` needs as many elements, and is overwritten."""
+        """Replace the weights by their mean over all ranks. ``buffer``, of the same length, is overwritten."""
         pieces = buffer.split([each.numel() for each in self._parameters])
         with torch.no_grad():
             torch.cat([each.flatten() for each in self._parameters], out=buffer)
@@ -235,7 +235,7 @@ class DuringBackward(GradientSync):
             self._buckets, self._of = self._fill()
 
     def _note(self, parameter: nn.Parameter) -> None:
-        """Record that a parameter's gradient is ready. Start the next buckets in order, up to one that is not full."""
+        """Record that a parameter's gradient is ready. Then start buckets in order until one is not full."""
         if not self._is_active:
             return
         self._made.append(parameter)

@@ -29,7 +29,7 @@ class Stopwatch:
     """
 
     def __init__(self, rank: int, label: str = "") -> None:
-        """Create the stopwatch of a rank. If ``label`` is given, the rank's status shows label, step and phase."""
+        """Create a rank's stopwatch. If ``label`` is given, the rank's status shows the label, step and phase."""
         self._spans: list[Span] = []
         self._marked: deque[tuple[str, int, float, float]] = deque()  # name, step and marks of phases not yet read
         self.step = -1
