@@ -126,9 +126,7 @@ class VirtualRun:
         variables: Mapping[str, str] = MappingProxyType({}),
         local: int | None = None,
     ) -> Rank:
-        """Add a rank that calls ``run``. It inherits the caller's arguments and environment, updated with
-        ``variables``.
-        """
+        """Add a rank that calls ``run``. It inherits the caller's arguments and environment, plus ``variables``."""
         more = {os.fsencode(name): os.fsencode(text) for name, text in variables.items()}
         state = OwnState(os.environ._data | more, list(sys.argv), list(sys.path))  # type: ignore[attr-defined]
         rank = Rank(number, job, partial(self._run_rank, run), state, number if local is None else local)

@@ -70,7 +70,7 @@ def money_figure(title: str, subtitle: str, candidates: Sequence[Priced], limits
 
 
 def _colors(candidates: Sequence[Priced]) -> dict[str, str]:
-    """Return the color of each kind of candidate, for at most eight kinds. Kinds on the Pareto front come first."""
+    """Return a color for up to eight kinds of candidates, by kind. Kinds on the Pareto front take precedence."""
     order = sorted(candidates, key=lambda point: (not point.is_front, point.dollars[1]))
     chosen = list(dict.fromkeys(point.kind for point in order))[:8]  # other kinds are grey
     return dict(zip(chosen, chunk_colors(len(chosen)), strict=True))
@@ -126,9 +126,9 @@ def _draw_legend(figure: Figure, colors: dict[str, str]) -> None:
 
 @dataclass(frozen=True)
 class MeshDots:
-    """The candidate device meshes of one panel in ``meshes_figure``. The first four lists have one entry per mesh.
+    """The candidate device meshes of one panel in ``meshes_figure``.
 
-    ``front`` has the indices of the meshes on the Pareto front.
+    ``front`` has the indices of the meshes on the Pareto front. Every other list has one entry per mesh.
     """
 
     title: str

@@ -125,7 +125,7 @@ class _TraceEvents:
         self._add_tracks(receives, "receives", 300)
 
     def _choose_arrows(self, messages: Messages) -> dict[int, int]:
-        """Return a dict from message index to arrow ID. If there are too many, the critical path takes precedence."""
+        """Return a dict from message index to arrow ID. If arrows must be omitted, the critical path comes first."""
         lasting = np.array([_ns(end) - _ns(begin) for begin, end in zip(messages.begin, messages.end, strict=True)])
         can = np.flatnonzero(lasting >= SHORTEST_ARROW).tolist()
         chosen = can

@@ -212,7 +212,7 @@ def _cable_words(cable: Cable, number: int) -> str:
 
 
 def _rate(bandwidth: float, medium: str) -> str:
-    """Return a bandwidth in GB/s if the medium is known and it is at least 1 GB/s, otherwise in bit/s."""
+    """Return a bandwidth as text: in GB/s for a known medium and at least 1 GB/s, else in bit/s."""
     if bandwidth == inf:
         return "no limit known"
     return f"{bandwidth / 1e9:.4g} GB/s" if medium and bandwidth >= 1e9 else format_bandwidth(bandwidth)

@@ -72,7 +72,7 @@ class GlooRules:
             raise RuntimeError("input tensor has to be contiguous")
 
     def check_whole(self, verb: str, concatenated: torch.Tensor, part: torch.Tensor, size: int) -> None:
-        """Check that ``concatenated``, which has the data of ``size`` ranks, fits ``part``, which has that of one."""
+        """Check that ``concatenated`` has the right dtype and size to hold ``size`` tensors like ``part``."""
         if verb == "all_gather":
             _check_lengths(
                 "allgather", list(concatenated.chunk(size)) if concatenated.dim() else [concatenated], part, size

@@ -65,7 +65,7 @@ class ModelledComputing(Computing):
         self._launched[rank].add(self.launch_s or 0.0, seconds)
 
     def read(self, rank: Rank) -> None:
-        """Let the host wait for the device before it reads a value. Step counters of optimizers are on the host."""
+        """Let the host wait for the device before it reads a value, except for the step counters of optimizers."""
         if self.launch_s is not None and not is_called_within(OF_OPTIMIZERS):
             self.charge(rank)
             rank.meet_device()

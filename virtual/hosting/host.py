@@ -42,7 +42,7 @@ def show_on_own(stream: str, text: str) -> None:
 
 
 class VirtualHost:
-    """Runs programs on virtual ranks. Each program gets a new process in which ``preloaded`` modules are imported."""
+    """Runs programs on virtual ranks. Each program gets a new process that has already imported ``preloaded``."""
 
     def __init__(self, preloaded: Sequence[str] = ()) -> None:
         self._preloaded = list(preloaded)
@@ -109,7 +109,7 @@ class VirtualHost:
 
 
 class _HostedRun:
-    """Follows a run from its request to its exit. ``why`` says why the run failed, or where it was at a timeout."""
+    """Follows a run from its request to its exit. ``why`` is its error message or, on timeout, its current line."""
 
     def __init__(self, control: socket.socket, folder: Path, deadline: float, show: Show) -> None:
         self._control, self._deadline, self._show = control, deadline, show

@@ -28,7 +28,7 @@ class Batch:
 class VirtualGroup:
     """The members of a process group and their posted operations.
 
-    ``ranks`` are the global ranks of the members; a group rank is an index into ``ranks``. If ``is_ordered`` is True,
+    ``ranks`` are the global ranks of the members. A group rank is an index into ``ranks``. If ``is_ordered`` is True,
     each member's calls run one after the other, as on the stream of an NCCL communicator.
     """
 

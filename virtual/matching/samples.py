@@ -39,7 +39,7 @@ def find_tensors(values: Iterable[Any]) -> list[torch.Tensor]:
 
 
 def has_data(tensors: Sequence[torch.Tensor]) -> bool:
-    """Return False if the first tensor is a FakeTensor, which holds no values; True otherwise."""
+    """Return whether the first tensor holds values, which a FakeTensor does not. Without tensors, return True."""
     return not (tensors and isinstance(tensors[0], FakeTensor))
 
 
@@ -57,7 +57,7 @@ def take_sample(tensor: torch.Tensor, most: int = MOST) -> Values:
 
 
 def sample_gradient(parameter: torch.Tensor, most: int = MOST) -> Values:
-    """Return ``take_sample`` of a parameter's gradient, or an empty array if the parameter has no gradient."""
+    """Return a sample of a parameter's gradient, or an empty array if the parameter has no gradient."""
     return np.zeros(0) if parameter.grad is None else take_sample(parameter.grad, most)
 
 

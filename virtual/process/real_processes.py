@@ -47,7 +47,7 @@ def _start(world: VirtualWorld, rank: Rank, original: Callable[..., None], self:
 
 
 class _Guard:
-    """When a spawned process unpickles this object, virtual process groups are disabled in the process."""
+    """An object that disables virtual process groups in a spawned process, when the process unpickles it."""
 
     def __reduce__(self) -> Any:
         return _refuse_groups, ()

@@ -43,7 +43,7 @@ def say_wait(numbers: Iterable[int]) -> str:
 
 @dataclass(frozen=True)
 class FindingPlace:
-    """Ranks in the same situation, with their line if known, and the ranks that each waits for."""
+    """Ranks with the same operation or state, their line if it is known, and the ranks that each one waits for."""
 
     ranks: tuple[int, ...]
     what: str

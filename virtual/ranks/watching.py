@@ -62,7 +62,7 @@ class Watcher:
         self._times = Counter[Any]()
 
     def gather(self, key: Any, member: Any, value: Any, size: int) -> dict[Any, Any] | None:
-        """Store a member's value under ``key``. Return the values of all ``size`` members once there are that many."""
+        """Store a member's value under ``key``. Return all values once ``size`` members have stored one, else None."""
         values = self._gathered.setdefault(key, {})
         values[member] = value
         return self._gathered.pop(key) if len(values) == size else None

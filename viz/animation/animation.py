@@ -130,7 +130,7 @@ def animate(
     at least one frame, unless more than 256 are in flight at once. ``progress(done, total)`` is called after each frame
     with the number of finished frames and the total number of frames.
 
-    Raise InputError if the suffix is not ``.gif``, the trace is empty, or ``fps`` is not above 0 and at most 50. Also
+    Raise InputError if the suffix is not ``.gif``, the trace is empty, or ``fps`` is not positive or exceeds 50. Also
     raise InputError if the animation would have fewer than 2 or more than 600 frames.
 
     >>> from tempfile import TemporaryDirectory

@@ -1,9 +1,9 @@
 """Choose a layout for a network, and place its hosts, switches and links.
 
-GPU machines are drawn as rows of GPUs with switches and CPUs above. A torus is a grid. Ranks on this machine are drawn
-next to its memory. Hosts on one switch, or with direct links only, form a circle; hosts on two switches form two racks.
-If there are more switches, each tier is a row with the ranks at the bottom. One tier of switches that are linked to
-each other forms an inner circle. The same network always gets the same positions.
+GPU machines are drawn in rows, with one row per kind of part. A torus is a grid. The ranks of a single machine are
+drawn next to its memory. Hosts form a circle if they are on one switch or have only direct links. Hosts on two switches
+form two racks. If there are more switches, each tier is a row, with the ranks at the bottom. One tier of switches that
+are linked to each other forms an inner circle. The same network always gets the same positions.
 """
 
 from collections.abc import Sequence

@@ -122,9 +122,7 @@ def part_kind(node: str) -> str | None:
 
 
 def _with_kinds(graph: Graph, nodes: Iterable[str]) -> Graph:
-    """Return the subgraph of ``nodes`` with the attribute ``kind``. Switches get ``tier``, their hops to the nearest
-    NIC.
-    """
+    """Return the subgraph of ``nodes`` with kinds. Switches also get ``tier``, the number of hops to a NIC."""
     shown: Graph = nx.DiGraph(graph.subgraph(nodes).edges)
     shown.add_nodes_from(nodes)
     nics = {node for node in shown if part_kind(node) == "nic"}
@@ -151,7 +149,7 @@ def _passes_others(at: dict[str, Point], a: str, b: str) -> bool:
 
 
 def _arc_height(at: dict[str, Point], a: str, b: str, is_gpu: bool) -> float:
-    """Return the height in pixels of a link's arc around other nodes of its row, or 0 if there are none.
+    """Return the height in pixels of a link's arc around other nodes of its row, or 0 if the link needs no arc.
 
     Arcs between GPUs are below the row: their heights are negative. The two directions have different heights.
     """

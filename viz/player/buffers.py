@@ -161,7 +161,8 @@ def follow_buffers(trace: Trace) -> Buffers | None:
     """Return the buffer contents over time, or None if they cannot be determined.
 
     The contents are unknown for training runs, for more than 64 ranks, for unknown algorithms, and if the messages do
-    not match the algorithm. They depend only on which send matches which receive, not on the times of messages.
+    not match the algorithm. Known contents depend only on which send matches which receive, not on the times of
+    messages.
     """
     contributions, messages = _contributions(trace), trace.messages
     if contributions is None:
@@ -229,8 +230,8 @@ class _Encoder:
 def _contributions(trace: Trace) -> Contributions | None:
     """Return which ranks contribute to each chunk in a trace's program, up to its failure.
 
-    Return None if this is unknown. A trace without a program may come from an untrusted file, so only the names of
-    library algorithms are looked up.
+    Return None if the contributions are unknown. A trace without a program may come from an untrusted file, so only the
+    names of library algorithms are looked up.
     """
     # buffers of more ranks would be too small to see
     if trace.title.startswith("training/") or trace.world_size > 64:

@@ -1,4 +1,4 @@
-"""Check hand-written reductions: which ranks' data each sum that is built from messages contains, and how often.
+"""Check hand-written reductions: how often each sum that is built from messages contains each rank's data.
 
 Each tensor that is sent, received or added is a sum of contributions. A contribution is a rank's own tensor, identified
 by a sample of its values. A tensor is recognized by its address or, if it is a copy, by its values.
@@ -93,7 +93,7 @@ class OwnReductions(Watcher):
     # -- additions
 
     def adding(self, rank: Rank, tensors: Sequence[Any]) -> None:
-        """Before the addition of two tensors, find the contributions to the sum. One tensor must come from messages."""
+        """Before the addition of two tensors, find the contributions to the sum if a tensor comes from messages."""
         self._adding.pop(rank, None)
         if rank not in self._sums or not all(map(_is_followed, tensors)):
             return

@@ -81,7 +81,7 @@ class OptimizerLog:
 
     @cached_property
     def sharing(self) -> frozenset[Rank]:
-        """The ranks that hold shards of this optimizer's parameters. Empty if a parameter is not sharded."""
+        """The ranks that hold shards of this optimizer's parameters, or no ranks if a parameter is not sharded."""
         shard_ranks = [_find_ranks(parameter) for parameter in self.parameters]
         if not all(shard_ranks):
             return frozenset()
