@@ -32,7 +32,7 @@ def errors() -> str:
         f"\nSome jobs were held out at random before the structure of the model was chosen.\n"
         f"Median errors of the fitted and of the held-out jobs: {pairs}.\n"
         f"\nThe median error of the predicted memory is {100 * memory['median']:.1f} % over {memory['n']} runs.\n"
-        f"As a predictor of which runs fail, it has an AUC of {failed['auc']:.3f} and an accuracy of "
+        f"As a predictor of which runs fail, the predicted memory has an AUC of {failed['auc']:.3f} and an accuracy of "
         f"{100 * failed['accuracy']:.0f} %.\n"
     )
 

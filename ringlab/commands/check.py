@@ -29,7 +29,7 @@ def command(
         str,
         typer.Argument(
             metavar="FILE.py[:NAME]|COLLECTIVE/NAME|library",
-            help="Algorithm to check: a Python file or a built-in name. Use library for all built-in algorithms.",
+            help="Algorithm to check: a Python file, a built-in name, or `library` for all built-in algorithms.",
         ),
     ],
     ranks: Annotated[str, typer.Option(metavar="LIST", help="World sizes to check, such as 1-8,16.")] = "1-33",

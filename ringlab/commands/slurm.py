@@ -78,7 +78,7 @@ class JobOptions:
 
     set_keys: list[str] = option([], "--set", help="Override a key of the scenario. Repeatable.", metavar="KEY=VALUE")
     nodes: int | None = option(
-        None, "-N", "--nodes", help="Number of nodes. Default: the scenario's number of hosts; 1 for a script.", min=1
+        None, "-N", "--nodes", help="Number of nodes. Default: ranks divided by ranks per node; 1 for a script.", min=1
     )
     per_node: int | None = option(
         None,

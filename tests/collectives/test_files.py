@@ -173,7 +173,7 @@ def test_answer_is_printed_when_files_cannot_be_written(ringlab, tmp_path: Path,
         (["predict", "star88"], "stderr", 2, ""),
     ],
 )
-def test_full_output_stream_is_reported(arguments: list[str], full: str, status: int, message: str):
+def test_full_stdout_is_an_error_but_full_stderr_is_not(arguments: list[str], full: str, status: int, message: str):
     with Path("/dev/full").open("w") as device:
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, full: device}
         call = [sys.executable, "-m", "ringlab", *arguments]

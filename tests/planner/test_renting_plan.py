@@ -221,7 +221,7 @@ def test_target_samples_argument_overrides_target_tokens_of_file(scenario: str) 
     assert (tokens.target_samples, samples.target_tokens) == (1000, 1024e3)
 
 
-def test_plan_supports_all_parallelism_of_predict_devices() -> None:
+def test_plan_supports_sharded_tensor_and_pipeline_parallelism() -> None:
     """The scenario's epochs define the number of samples. Candidates that cannot have the mesh are omitted."""
     scenario = str(Path(__file__).parents[2] / "examples" / "gpt2_xl.toml")
     job = ["training.epochs=2", "plan.providers=['Vast.ai']"]

@@ -273,7 +273,7 @@ def test_run_reports_the_emulated_cluster(namespaces: Ability, ringlab: Ringlab)
 
 
 @pytest.mark.namespaces
-def test_too_fast_network_is_rejected_with_a_feasible_rate(namespaces: Ability, ringlab: Ringlab):
+def test_rejection_of_too_fast_network_suggests_a_bandwidth(namespaces: Ability, ringlab: Ringlab):
     done = ringlab("run", "star8", "--emulate")
     assert done.status == 2 and "its hosts together can send 80 Gbit/s" in done.err
     assert "--set cluster.bandwidth='" in done.err

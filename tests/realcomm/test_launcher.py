@@ -286,6 +286,6 @@ assert " s (the limit is 500 s): RuntimeError: [x]:7" in early, early
 """
 
 
-def test_process_started_by_torchrun_becomes_its_rank(tmp_path: Path):
+def test_launch_under_torchrun_acts_as_the_rank_of_its_process(tmp_path: Path):
     (tmp_path / "program.py").write_text(UNDER_TORCHRUN)
     assert run_ranks(2, tmp_path, tmp_path / "program.py") == [(0, "", "")] * 2

@@ -188,7 +188,7 @@ def test_compute_spans_have_the_names_of_recorded_marks() -> None:
     assert trace.elapsed == pytest.approx(3e-3 + 3 * seconds + 5e-4)
 
 
-def test_nccl_runs_calls_of_a_group_in_order() -> None:
+def test_replay_takes_the_time_of_nccl_or_the_chosen_algorithm() -> None:
     dgx = nccl_cluster(describe_preset("dgx-h100", 1, 8))
     alone = simcomm.run(nccl("all_reduce"), dgx, nbytes=4 << 20).elapsed
     run = replay(one_collective("all_reduce", 8, 1 << 20), dgx)

@@ -92,7 +92,7 @@ def test_settings_without_candidates_fail_from_nccl_2_24(collective, forced):
     ("gpu", "gpus", "reason"),
     [("A100 SXM", 8, "an NVSwitch and Hopper or later"), ("H100 SXM", 2, "more than two GPUs per node")],
 )
-def test_description_that_forces_a_missing_algorithm_is_rejected(gpu, gpus, reason):
+def test_description_that_forces_unsupported_nvls_is_rejected(gpu, gpus, reason):
     line = {"nodes": 1, "gpus": gpus, "gpu": gpu, "nccl": "2.27", "algo": "nvls"}
     with pytest.raises(InputError, match=f"NCCL_ALGO=nvls excludes all candidates; NVLS requires {reason}"):
         predict_seconds(describe_system("mine", line), "all_reduce", [1024])

@@ -45,7 +45,7 @@ def point(processes: int, threads: int, phases: ComputePhases) -> ComputePoint:
     return ComputePoint("resnet18", "digits", 32, processes, threads, phases, 0.0)
 
 
-def test_training_step_time_is_its_phases_and_the_collective():
+def test_training_step_time_is_the_sum_of_phases_and_collective():
     figures = training_figures(simcomm.train(job("ring"), STAR), job("ring"))
     alone = simcomm.run(RING, STAR, job("ring").gradient_bytes).elapsed
     assert (figures.forward_s, figures.backward_s, figures.optimizer_s) == pytest.approx((0.1, 0.2, 0.05), rel=1e-9)

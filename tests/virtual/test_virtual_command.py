@@ -84,7 +84,7 @@ def test_death_of_the_program_is_reported(fault: str, message: str, ringlab: Rin
     ("end", "first", "error"),
     [("sys.exit()", "rank 1 exited after 0 collectives", "afterwards: OSError"), ("pass", "failed with OSError", "")],
 )
-def test_full_disk_is_reported_with_any_finding(ringlab: Ringlab, tmp_path: Path, end: str, first: str, error: str):
+def test_failed_write_and_early_exit_are_reported(ringlab: Ringlab, tmp_path: Path, end: str, first: str, error: str):
     full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))"
     (tmp_path / "full.py").write_text(EARLY_EXIT.replace("sys.exit()", end).format(full=full))
     done = ringlab("virtual", "--ranks", 2, tmp_path / "full.py")

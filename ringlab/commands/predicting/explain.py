@@ -75,7 +75,7 @@ def command(
 ) -> None:
     """Explain which algorithm, protocol and channels NCCL would choose at each size, and why.
 
-    With --measured, report whether measured times are as fast as predicted. Without a scenario, --set describes the
+    With --measured, report whether the machine is as fast as predicted. Without a scenario, --set describes the
     measured machine: --set 'nic=100 GB/s'.
     """
     keys = set_keys or ()

@@ -60,7 +60,7 @@ class PlanOptions:
     )
     spot: bool = option(False, help="Include spot instances with a known price. Default: plan.spot.")
     prices: Path | None = option(
-        None, help="Price list in the format of prices.csv. Default: the built-in list.", metavar="FILE.csv"
+        None, help="CSV file with the columns of the built-in price list, which is the default.", metavar="FILE.csv"
     )
 
     @property

@@ -56,7 +56,7 @@ class SearchOptions:
         None, help="Optimizer: adamw, adamw8bit or sgd. Default: the scenario's, or adamw.", metavar="NAME"
     )
     lora: int = option(
-        0, help="Train LoRA adapters of this rank; the weights are frozen.", min=0, max=4096, metavar="RANK"
+        0, help="LoRA rank: train adapters with frozen weights. 0: train all weights.", min=0, max=4096, metavar="RANK"
     )
     bits: str = option("16", help="Bits per frozen weight. 4 is QLoRA.", metavar="16|8|4")
     with_zero_bubble: bool = option(False, "--zero-bubble", help="Include zero-bubble pipeline schedules.")
