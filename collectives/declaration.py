@@ -417,4 +417,4 @@ def nccl(collective: str) -> NcclsOwn:
 
 
 def _inside_nccl(*_: int) -> Programs:
-    raise InputError(f'"{NCCL}" is NCCL\'s own implementation and cannot be simulated; predict it on GPUs instead')
+    raise InputError(f'"{NCCL}" is NCCL\'s own implementation and cannot be simulated; use transport = "nccl"')

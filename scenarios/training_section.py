@@ -95,9 +95,7 @@ def read_sync(value: object) -> Sync:
     if is_ddp and (overlap is not None or hook is not None):
         raise InputError('"ddp" always overlaps; its only key is bucket_mb')
     if hook is not None and overlap:
-        raise InputError(
-            f"{reference.name} sets both overlap and hook; remove overlap, or hook for Ringlab's own hooks"
-        )
+        raise InputError(f"{reference.name} sets both overlap and hook; remove one of them")
     if mb is not None and not (overlap or hook is not None or is_ddp):
         raise InputError(f'bucket_mb of {reference.name} requires overlap = true or hook = "ddp"')
     size = Buckets.mb if mb is None else float(check_number("bucket_mb", mb, "MiB", above=0))

@@ -156,7 +156,7 @@ class QueuedMessages:
     def __post_init__(self) -> None:
         seconds = [self.posting_s, *(each for _, each in self.points)]
         if not self.points or not all(0 <= second <= MOST_SECONDS for second in seconds):
-            raise InputError(f"times of queued messages must be at most {MOST_SECONDS:g} s, not {self.points[:5]}")
+            raise InputError(f"queued messages must have times from 0 to {MOST_SECONDS:g} s, not {self.points[:5]}")
 
     def seconds(self, nbytes: int) -> float:
         """Return the time in seconds that the GPU takes for a message of ``nbytes`` bytes."""

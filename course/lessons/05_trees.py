@@ -67,7 +67,7 @@ def main() -> None:
     torchs = mine.clone()
     halving_doubling_all_reduce(mine)
     dist.all_reduce(torchs)
-    print("equal to torch's" if torch.equal(mine, torchs) else "not what torch's all_reduce gives")
+    print("equal to torch's" if torch.equal(mine, torchs) else "differs from torch's all_reduce")
     dist.destroy_process_group()
 
 

@@ -76,8 +76,8 @@ def count_parameters(training: Training) -> Training:
     if isinstance(count, int) and count > 0:
         return replace(training, parameters=count)
     raise InputError(
-        f"{make_printable(str(count))}; if the model cannot be built without data, set training.parameters to the "
-        "number of trained parameters"
+        f"{make_printable(str(count))}; if the model cannot be built without data, set training.parameters to its "
+        "number of parameters"
     )
 
 

@@ -208,7 +208,7 @@ def _node_attributes(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
             check_whole_number(f"{where}: {key}", data[key], at_least=0)
     for key in ("rail", "local"):
         if key in data and "machine" not in data:
-            raise InputError(f"{where}: {key} requires the key machine, a number from 0 on")
+            raise InputError(f"{where}: {key} requires machine, the host's number from 0 on")
     return dict(data)
 
 
@@ -257,7 +257,7 @@ def _check_memories(graph: "nx.DiGraph[str]") -> None:
                 f"node {node}: p2p_level {quote(data['p2p_level'])} requires the key memory, the memory's node"
             )
         if "machine" not in data and node_kind(graph, node) == "gpu" and memory is not None:
-            raise InputError(f"node {node}: memory requires the key machine, a number from 0 on")
+            raise InputError(f"node {node}: memory requires machine, the host's number from 0 on")
 
 
 def _check_reachable(graph: "nx.DiGraph[str]") -> None:

@@ -95,11 +95,11 @@ def read_keys(where: str, line: Mapping[str, Any]) -> dict[str, Any]:
         key = str(first["loc"][0]) if first["loc"] else "line"
         if first["type"] == "extra_forbidden":
             raise InputError(f"{where}: unknown key {key!r}; use {', '.join(Keys.model_fields)}") from error
-        accepted = describe_accepted(first["type"], first["msg"])
+        must_be = describe_accepted(first["type"], first["msg"])
         if key == "gpu" and isinstance(first["input"], list):
             how = "name the slowest, or compare them with --what-if cluster.system.gpu=A,B"
-            accepted += f", because a system has only one GPU model; {how}"
-        raise InputError(f"{where}: {key} = {quote(first['input'])}{accepted}") from error
+            must_be += f", because a system has only one GPU model; {how}"
+        raise InputError(f"{where}: {key} = {quote(first['input'])}{must_be}") from error
     return {key: getattr(keys, key) for key in Keys.model_fields if key in keys.model_fields_set}
 
 

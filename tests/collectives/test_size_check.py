@@ -95,7 +95,7 @@ LIMITED: dict[str, tuple[str, int, Callable[[], object]]] = {  # by message: lim
     "at least about 1,0\\d\\d links in total; the limit is 1,000": (
         "NAMED", 1000, lambda: simcomm.run("reduce/naive", FAR, 4096, engine="simpy")
     ),
-    "126 messages on 126 routes of up to 26 shared links need 2,358 pairs of links; the limit is 496": (
+    "126 routes of 126 messages have up to 26 links and share 2,358 pairs of links; the limit is 496": (
         "TOGETHER", 1000, lambda: simcomm.run("all_reduce/binomial", FAR, 4096, engine="compiled")
     ),
     "its 63 messages are too many for the simpy engine.*use the compiled engine": (

@@ -320,7 +320,7 @@ def test_nccl_tests_built_without_mpi_is_reported(tmp_path: Path) -> None:
     run = read(tmp_path, text)
     assert (run.ranks, len(run.rows)) == (1, 2)
     assert run.guesses == (
-        "line 3: several processes (hosts hosta, hostb) have rank 0; assumed that each process ran alone",
+        "line 3: several processes (hosts hosta, hostb) have rank 0; Ringlab assumes that each ran alone",
     )
 
 

@@ -180,8 +180,8 @@ def _check_number(routes: int, counts: LongInts, number: int, messages: int, lin
     if number > most:
         times = (number + ROOM * messages) / allowed(Gigabyte.TOGETHER)
         raise TooLarge(
-            f"{messages:,} messages on {routes:,} routes of up to {int(counts.max()):,} shared links need "
-            f"{number:,} pairs of links; the limit is {most:,}; {ways_out(times, SHORTER_ROUTES)}"
+            f"the {routes:,} routes of {messages:,} messages have up to {int(counts.max()):,} links and share "
+            f"{number:,} pairs of links; the limit is {most:,} pairs; {ways_out(times, SHORTER_ROUTES)}"
         )
 
 

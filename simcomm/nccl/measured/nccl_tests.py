@@ -299,7 +299,7 @@ class _Reader:
         if self.apart:
             hosts = ", ".join(sorted(self.apart))
             guesses.append(
-                f"line {self.first}: several processes (hosts {hosts}) have rank 0; assumed that each process ran alone"
+                f"line {self.first}: several processes (hosts {hosts}) have rank 0; Ringlab assumes that each ran alone"
             )
         run = NcclTestsRun(
             tuple(self.rows), ranks, nodes, max(1, len({(device.host, device.pid) for device in devices})),

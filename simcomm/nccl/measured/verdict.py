@@ -54,9 +54,9 @@ class ComparedSeries:
         if slower or faster:
             return self._describe("slower" if slower else "faster", max(slower or faster, key=len))
         within = int(np.sum((self.low <= self.measured) & (self.measured <= self.high)))
-        times = f"{np.exp(np.median(logs)):.2g} times the predicted time"
-        sizes = f"{within} of {count(len(logs), 'size')} in the 80 % interval"
-        return Finding("as expected", f"as expected: {times}, {sizes}")
+        factor, sizes = float(np.exp(np.median(logs))), count(len(logs), "size")
+        sentence = f"as expected: {factor:.2g} times the predicted time, {within} of {sizes} in the 80 % interval"
+        return Finding("as expected", sentence)
 
     def _stretches(self, outside: Bools, far: Bools) -> list[range]:
         """Return the runs of ``outside`` sizes in which more than half of a size class is also marked in ``far``."""
