@@ -254,7 +254,7 @@ def _check_memories(graph: "nx.DiGraph[str]") -> None:
             raise InputError(f"node {node}: memory must name an existing node, not {quote(memory)}")
         if data.get("p2p_level", "SYS") != "SYS" and memory is None:
             raise InputError(
-                f"node {node}: p2p_level {quote(data['p2p_level'])} requires the key memory, the memory's node"
+                f"node {node}: p2p_level {quote(data['p2p_level'])} requires memory, the node of the host memory"
             )
         if "machine" not in data and node_kind(graph, node) == "gpu" and memory is not None:
             raise InputError(f"node {node}: memory requires machine, the host's number from 0 on")

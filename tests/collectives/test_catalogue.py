@@ -62,7 +62,9 @@ def test_unknown_algorithm_is_rejected(name: str, collective: str | None, messag
 
 
 def test_program_with_wrong_arguments_is_rejected() -> None:
-    with pytest.raises(InputError, match=r"broadcast/idle: the program must take \(rank, world_size, root\)"):
+    with pytest.raises(
+        InputError, match=r"broadcast/idle: the program must take the arguments \(rank, world_size, root\)"
+    ):
         declared("broadcast", idle)
 
 

@@ -87,7 +87,7 @@ UNWRITABLE = {
     "file is not a directory": "file/new",
     "cannot be written: embedded null": "a\0b",
     "Too many levels of symbolic links": "loop",
-    "a link to .*/no/new, whose directory does not exist": "link",
+    "links to .*/no/new, whose directory does not exist": "link",
 }
 
 

@@ -145,7 +145,7 @@ WRONG = {
     "a link must be (node, node, bandwidth, latency), not ('h0', 's0')": lambda: simcomm.from_links([("h0", "s0")]),
     "node must be a host h0, h1, ... or a switch s0, s1, ..., not 0": lambda: simcomm.from_links([(0, "s0", *LINK)]),
     "path must be the name of a file or directory, not 3": lambda: simcomm.read_cluster(3),
-    "a hybrid cube mesh must have 4 or 8 GPUs with 4 or 6 NVLinks each, not 8 with 5": lambda: cube_mesh(RATE, 5),
+    "a hybrid cube mesh must have 4 or 8 GPUs with 4 or 6 NVLinks each, not 8 GPUs with 5": lambda: cube_mesh(RATE, 5),
 }
 
 

@@ -104,7 +104,7 @@ REFUSED = {
     (
         "--system",
         "a100_40g_1x8_p4d_issue527",
-    ): "measured on 2 hosts with 8 ranks each; a100_40g_1x8_p4d_issue527 describes",
+    ): "measured on 2 hosts with 8 ranks each, but a100_40g_1x8_p4d_issue527 has",
     ("--set", "net=ib", "--set", "nic=lots"): "nic = 'lots'",
     ("star8",): '--nccl-tests requires a scenario with transport = "nccl"',
     ("star8", "--system", "aws_p4d"): "the scenario and --system both name a system",

@@ -140,7 +140,7 @@ REFUSED = {
     'a = { nodes = 1, gpus = 8, gpu = "T4", preset = "dgx-h100" }': "preset is a key of [machines]",
     "": "describes no system",
     'b = 1\n[machines]\nm = { nodes = 1 }\n[systems.a]\nmachine = "m"': "[systems] must have lines",
-    'a = { machine = "m", nodes = 1, gpus = 2 }\n[machines]\nm = { nodes = 1 }': "nodes is not a key of machines",
+    'a = { machine = "m", nodes = 1, gpus = 2 }\n[machines]\nm = { nodes = 1 }': "nodes is a key of [systems], not",
     'a = { machine = "m", nodes = 1, gpus = 2 }\n[machines]\nm = { preset = "dgx" }': "machine 'dgx' is not in the cat",
 }
 

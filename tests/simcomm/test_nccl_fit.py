@@ -76,7 +76,7 @@ def test_adapted_interval_grows_with_distance_to_a_row():
 
 
 def test_adapt_rejects_a_table_without_usable_times():
-    with pytest.raises(InputError, match="no row of all_reduce"):
+    with pytest.raises(InputError, match="no row has a time; measure one of all_reduce"):
         adapt(SYSTEMS["dgx-h100"], [MeasuredRow("all_reduce", 1024, None, None, 0.01)])
 
 

@@ -106,7 +106,7 @@ def test_nccl_algo_of_a_collective_applies_to_it_only():
     assert predict_collective(SYSTEMS["a100"], "all_gather", 2**20, settings=each).seconds == (
         predict_collective(SYSTEMS["a100"], "all_gather", 2**20, settings=plain).seconds
     )
-    with pytest.raises(InputError, match=r"require NCCL 2\.24 or later, not 2\.21"):
+    with pytest.raises(InputError, match=r"requires NCCL 2\.24 or later, not 2\.21"):
         predict_seconds(SYSTEMS["a100"], "all_reduce", [8], settings=replace(each, version="2.21"))
     for wrong in ("allreduced:tree", "ring;tree", "allreduce:"):
         with pytest.raises(InputError, match="algo = "):
