@@ -41,7 +41,7 @@ def _proved_schedule(algorithm: Algorithm, world_size: int, root: int) -> Schedu
 
 @lru_cache(maxsize=16)
 def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> AnySchedule:
-    """Return an algorithm's schedule, in the symmetric form if possible, which needs the least memory and time.
+    """Return an algorithm's schedule, preferably in the symmetric form, which needs the least memory and time.
 
     Schedules of more than 64 ranks are not checked for deadlocks, so use them only with engines that detect deadlocks.
     Raise ProgramError if a program for up to 64 ranks deadlocks or delivers a wrong result.

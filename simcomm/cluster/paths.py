@@ -31,7 +31,7 @@ LOOKS_ON_A_PATH = 16  # estimate
 
 
 class RouteLinks(NamedTuple):
-    """Routes as arrays: route k crosses ``link[first[k]:first[k + 1]]``, numbered in the graph's edge order."""
+    """Routes as arrays. Route k crosses the links ``link[first[k]:first[k + 1]]``, numbered in the graph's order."""
 
     first: npt.NDArray[np.int32]  # [routes + 1]
     link: npt.NDArray[np.int32]

@@ -219,7 +219,7 @@ def _with_mean_division(inputs: EngineInput, timing: Timing) -> Timing:
 
 
 def with_messages(timing: Timing, inputs: EngineInput, run: TcpRun) -> Timing:
-    """Return ``timing``, the timing of one collective in a TCP run, together with the times of its messages."""
+    """Return the timing of one collective in a TCP run, with the times of its messages added."""
     sent, received, end = run.message_times(inputs)
     nbytes = inputs.schedule_plan.plan.messages["nbytes"].copy()
     return timing._replace(times=MessageTimes(*inputs.names, nbytes, np.maximum(sent, received), end, sent, received))

@@ -85,7 +85,7 @@ def read_definitions(path: Path = FILE) -> dict[str, Parameter]:
 
 @cache
 def read_parameters() -> Parameters:
-    """Return the fitted values that Ringlab ships."""
+    """Return the fitted parameters of the model that Ringlab ships."""
     return Parameters({name: definition.value for name, definition in read_definitions().items()})
 
 

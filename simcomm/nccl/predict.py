@@ -1,10 +1,10 @@
 """Predict NCCL from a system description: its choice at each size, the time, and an interval.
 
 The logarithm of measured / predicted is modeled as Student's t with two degrees of freedom, whose tails are far heavier
-than a normal distribution's. Its width depends on the size and the number of nodes. It is larger for a guessed NIC
-rate, degraded hardware, or a property that no checked system has. The widths are calibrated on systems whose authors no
-fit has used (``benchmarks.studies.nccl_unseen``). Leave-one-author-out errors are too small for this, because the
-model's structure was chosen with all authors.
+than a normal distribution's. The interval's width depends on the size and the number of nodes. It is larger for a
+guessed NIC rate, degraded hardware, or a property that no checked system has. The widths are calibrated on systems
+whose authors no fit has used (``benchmarks.studies.nccl_unseen``). Leave-one-author-out errors are too small for this,
+because the model's structure was chosen with all authors.
 
 >>> from simcomm.nccl.descriptions import describe_system
 >>> system = describe_system("mine", {"nodes": 1, "gpus": 8, "gpu": "A100 SXM"})

@@ -117,10 +117,7 @@ class MessageSimulator:
         return compiled.one_by_one(inputs, messages=messages)
 
     def star_costs(self, nbytes: int) -> tuple[CostModel | None, CostModel | None]:
-        """Return the cost models of the cluster and of a faster star; exactly one of them is not None.
-
-        The first is for a cluster that is a symmetric star. The second is a bound for any other cluster.
-        """
+        """Return (cost model, None) for a symmetric star, else (None, cost model of a faster symmetric star)."""
         star = star_model(self.cluster, nbytes)
         return star, None if star is not None else faster_star(self.cluster, nbytes)
 

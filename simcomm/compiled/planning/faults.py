@@ -33,7 +33,7 @@ def plan_with_faults(inputs: EngineInput) -> Plan:
 
 
 def _stage_slowdowns(inputs: EngineInput) -> Floats:
-    """Return the factor by which each stage is slowed down; shape [stages], or [1] if no fault affects compute."""
+    """Return the factor by which each stage is slowed down; shape [stages], or [1] without compute faults."""
     faults, channels = inputs.faults, inputs.schedule_plan.channels
     if not faults.ranks and faults.compute is None:
         return np.ones(1)

@@ -21,7 +21,7 @@ class Standstill(NamedTuple):
 
 
 def standstill(inputs: EngineInput, run: MaxPlusRun) -> Standstill | None:
-    """Return the standstill of a run that hangs, or None if all ranks finished."""
+    """Return the time and the unfinished operations of a run that hangs, or None if all ranks finished."""
     if np.isfinite(run.finished).all():
         return None
     waiting = [operation for channel in run.channels for operation in _Waiting(channel, inputs).all()]

@@ -47,9 +47,9 @@ RDMA_NICS = ("mlx", "rocep", "ibp", "bnxt", "irdma", "rdma")
 
 @dataclass(frozen=True)
 class KeyValue:
-    """The value of a key in a system description. ``place`` is the line that states it, or None if it was derived.
+    """The value of a key in a system description. ``place`` is the line that states it, or None for other sources.
 
-    ``why`` explains a value without a place.
+    ``why`` explains a value without a line: set by the user, or derived.
     """
 
     value: Any

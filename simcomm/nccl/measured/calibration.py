@@ -1,8 +1,8 @@
 """Save measurements of a system, and adapt predictions for the system to them.
 
-A calibration contains the system description and the measured rows, so it can also be used after the model changes.
-Every prediction for the same hardware uses it, for any NCCL version, environment variables and number of processes. It
-does not expire; delete its file to stop using it.
+A calibration contains the system description and the measured rows, so it stays valid if the model changes. Every
+prediction for the same hardware uses the calibration, for any NCCL version, environment variables and number of
+processes. Calibrations do not expire. Delete the file to stop using one.
 """
 
 import hashlib
