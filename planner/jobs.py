@@ -247,5 +247,4 @@ def transformer_model(name: str) -> ModelProfile:
     """
     kind, shape = parse_transformer(name)
     parameters = round(flops_per_token(kind, shape._replace(context=0)) / 6)  # of matrices, without attention's FLOPs
-    model = even_model(name, parameters, flops_per_token(kind, shape) / 3 * shape.context)
-    return replace(model, sample=f"{shape.context} tokens", shape=shape)
+    return replace(even_model(name, parameters), sample=f"{shape.context} tokens", shape=shape)

@@ -12,6 +12,7 @@ from planner.runs import read_table
 from ringlab.commands.predicting.predict_devices import predict_devices
 from ringlab.commands.predicting.search import SearchOptions, find_meshes
 from scenarios.loader import read_spread_training
+from simcomm.nccl.clusters import NcclCluster
 from simcomm.nccl.descriptions import describe_preset
 from simcomm.nccl.measured.calibration import predict_calibrated
 from simcomm.nccl.predict import NOT_VALIDATED
@@ -140,6 +141,7 @@ def test_one_instance_type_prices_all_device_counts():
 
 def test_network_note_omits_the_range_of_validated_clusters():
     cluster = read_spread_training(Path(__file__).parents[2] / "examples/llama2_70b.toml").cluster
+    assert isinstance(cluster, NcclCluster)
     notes = predict_calibrated(cluster.system, "all_reduce", 1024, settings=cluster.settings).notes
     (sentence,) = describe_network(cluster)
     assert any(note.startswith(NOT_VALIDATED) for note in notes) and NOT_VALIDATED not in sentence
