@@ -55,7 +55,9 @@ class BlockStep(NamedTuple):
 
 
 class OverlapTimes(NamedTuple):
-    """The times of one DistributedDataParallel step on one rank, in seconds, with each part measured separately."""
+    """The times of one DistributedDataParallel step on one rank, in seconds. Each part is measured on its own unless
+    noted.
+    """
 
     gradients: list[Gradient]  # in the order in which backward produces them
     sizes: list[int]  # of the buckets, in bytes
@@ -259,7 +261,9 @@ def _spread(seconds: Sequence[float]) -> float:
 
 
 def _line(message_classes: Sequence[MessageCurve], pattern: str) -> FittedLine:
-    """Fit a line to the times of ``pattern`` messages of width 1 that are neither reduced nor first in a sequence."""
+    """Fit a line to the times of ``pattern`` messages of width 1. Leave out reduced messages and the first of a
+    sequence.
+    """
     points = [
         point
         for curve in message_classes

@@ -47,8 +47,8 @@ def probe_crowd(
 ) -> list[CrowdRound]:
     """Measure messages among ``ranks`` ranks on two emulated hosts, with half of the ranks on each host.
 
-    Use more ranks than cores. ``bandwidth`` is the rate of both links in bytes/s. If it is below 100 Mbit/s, the links
-    have 100 Mbit/s instead. This takes about 10 seconds. Raise the same errors as ``calibrate_pair``.
+    ``bandwidth`` is the rate of both links in bytes/s, and is raised to at least 100 Mbit/s. Use more ranks than cores.
+    This takes about 10 seconds. Raise the same errors as ``calibrate_pair``.
     """
     with EmulatedNetwork(plan_pair(max(bandwidth, CROWD_BANDWIDTH), ranks)) as network:
         rounds: list[CrowdRound] = launch(
@@ -88,7 +88,11 @@ def from_pair(pair: PairProbes, ranks: int) -> Calibration:
 
 
 def with_pair(calibration: Calibration, pair: PairProbes) -> Calibration:
-    """Return ``calibration`` with the measurements of ``pair``, which are also added to each of its ``parts``."""
+    """Return a copy of ``calibration`` that contains the measurements ``pair`` of two emulated hosts.
+
+    Part i of the calibration gets part i of ``pair``, or ``pair`` if it has no parts. If only ``pair`` has parts, the
+    calibration gets as many.
+    """
     alone = replace(calibration, parts=[])
     pair_parts = pair.parts or [pair] * len(calibration.parts)
     compute_parts = calibration.parts or [alone] * len(pair_parts)

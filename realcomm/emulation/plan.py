@@ -183,7 +183,7 @@ def _directions(cluster: Emulable, used: list[tuple[str, str]]) -> Iterator[Dire
 
 
 def _forwarding(routes: list[tuple[str, ...]], bridges: set[str]) -> dict[str, dict[str, str]]:
-    """Return each bridge's forwarding table, which maps destinations to next hops. Other frames are dropped.
+    """Return each bridge's forwarding table, which maps destinations to next hops.
 
     Raise InputError if the next hop to a destination also depends on the sender.
     """

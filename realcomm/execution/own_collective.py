@@ -1,7 +1,7 @@
 """Run a backend's built-in collective, a single call of ``torch.distributed``, with the interface of an executor.
 
-Buffers are laid out as in rank programs: shard i belongs to rank i. A collective that only moves data writes its result
-to a separate buffer, as nccl-tests does when it measures out of place.
+Buffers are laid out as in rank programs: shard i belongs to rank i. An all_to_all writes its result to a separate
+buffer, as nccl-tests does when it measures out of place. The other collectives work in place.
 """
 
 from collections.abc import Callable

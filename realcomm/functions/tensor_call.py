@@ -174,7 +174,9 @@ class AlikeTensors(NamedTuple):
         return listed
 
     def check_outputs(self, tensors: Tensors | None, name: str, wanted: int, root_name: str = "") -> Tensors:
-        """Check a list as ``check_inputs`` does. Also raise InputError if tensors or elements share memory."""
+        """Check a list as ``check_inputs`` does. Also raise InputError if a tensor is expanded or two start at the same
+        address.
+        """
         listed = self.check_inputs(tensors, name, wanted, root_name)
         starts = dict[int, int]()
         for number, tensor in enumerate(listed):

@@ -221,7 +221,7 @@ def barrier(group: Group = None, async_op: bool = False, *, algorithm: str | Alg
 
 
 def _in_place(tensor: torch.Tensor, group: Group, root: tuple[int | None, int | None, str] | None = None) -> Prepare:
-    """Return the ``prepare`` function of a collective that works in place. ``root`` has ``find_root``'s arguments."""
+    """Return the ``prepare`` function of a collective that works in place. ``root`` is passed to ``find_root``."""
 
     def prepare(rank: int, world_size: int) -> CallBuffer:
         check_output(tensor, "tensor", group)

@@ -109,10 +109,9 @@ def group_or_default(group: dist.ProcessGroup | None = None) -> dist.ProcessGrou
 def own_device(group: dist.ProcessGroup | None = None) -> torch.device:
     """Return this process's GPU if the group has an nccl backend and a GPU is available, else the CPU.
 
-    If ``group`` is None, use the default group. A group with both gloo and nccl uses GPUs. If the group was created
-    with a ``device_id``, return that GPU. Otherwise return the current device if it is not GPU 0. If it is GPU 0,
-    return GPU number ``LOCAL_RANK`` modulo the number of GPUs, as torch does. If ``LOCAL_RANK`` is not set, the rank
-    replaces it.
+    If ``group`` is None, use the default group. A group with both gloo and nccl uses GPUs. The GPU is the ``device_id``
+    of the group if it has one, otherwise the current device if it is not GPU 0, otherwise GPU number ``LOCAL_RANK`` (or
+    the rank, if unset) modulo the number of GPUs.
     """
 
     if not dist.is_initialized() or backends(group).get("cuda") != "nccl" or not torch.cuda.is_available():

@@ -51,7 +51,9 @@ class Wait:
         self.location[0] = self.location[1] = NOT_WAITING
 
     def describe(self) -> str:
-        """Return the collective, its step, and the rank that it waits for, or "" if the thread is not waiting."""
+        """Describe the wait: the collective, and for a rank program also its step and the awaited rank; "" if not
+        waiting.
+        """
         step, peer = self.location
         if step == NOT_WAITING:
             return ""

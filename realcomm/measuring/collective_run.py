@@ -53,7 +53,9 @@ class RankMeasurement(NamedTuple):
 
 
 class RankFigures(NamedTuple):
-    """Statistics of a measurement over all ranks. Times are from the first rank's start to the last rank's end."""
+    """Statistics of a measurement over all ranks. A repetition lasts from the first rank's start to the last rank's
+    end.
+    """
 
     median_s: float
     least_s: float

@@ -145,7 +145,9 @@ def _flops(op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) ->
 
 
 class _FlashAttention(TorchFunctionMode):
-    """Runs attention as a GPU's flash attention kernel if q, k and v have the same shape, without mask and dropout."""
+    """Replaces attention by a GPU's flash attention operator if q, k and v have the same shape, without mask and
+    dropout.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -57,10 +57,10 @@ def train_strategy(
     weights: Path | None = None,
     between: Callable[[], None] | None = None,
 ) -> StrategyResult:
-    """Train as one rank of the default group. Rank 0 writes the final weights to ``weights``.
+    """Train as one rank of the default group. If ``weights`` is set, rank 0 writes the final weights to this file.
 
     If the whole model fits on rank 0's device, rank 0 first trains it alone for ``plan.checked`` steps. ``between`` is
-    called before up to ``TURNS`` of the steps, at regular intervals.
+    called at most ``TURNS`` times, before evenly spaced steps.
     """
     set_status("training on one rank alone")
     alone = _train_alone_if_it_fits(plan) if rank == 0 and plan.checked else None

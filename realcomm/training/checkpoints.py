@@ -239,7 +239,9 @@ def newest_note(training: Training) -> str:
 
 
 def check_start(checkpoint: Checkpoint, training: Training, world_size: int) -> int:
-    """Return the number of steps of a training run. Raise InputError if the run cannot resume from the checkpoint."""
+    """Check that a training run can resume from a checkpoint, and return its total number of steps. Raise InputError if
+    not.
+    """
     shard = Shard(training, 0, world_size)
     checkpoint.check_fits(describe_training(training, shard.images), world_size)
     if checkpoint.about["step"] > shard.steps:

@@ -23,9 +23,9 @@ from realcomm.launching.torch_process import import_compiler
 
 
 def build_model(training: Training, seed: int) -> nn.Module:
-    """Return the training's model on this rank's device, with random weights from ``seed``.
+    """Build the model of ``training`` on this rank's device, with random weights from ``seed``.
 
-    A user's file is executed here, in the process of each rank. Raise InputError if the file fails.
+    If the model comes from a user's file, each rank executes the file. Raise InputError if the file fails.
     """
     with torch.random.fork_rng(devices=()):  # keeps the caller's random state
         torch.manual_seed(seed)
