@@ -23,7 +23,7 @@ from collectives.step import Program, copy, recv, recv_reduce, send
 def dissemination_barrier(rank: int, world_size: int) -> Program:
     """Wait until all ranks have entered, in ceil(log2 p) steps, which is optimal. A rank sends one token per step.
 
-    If p is not a power of two, a rank can be told twice that another rank has entered, which does no harm. See Hensgen,
+    If p is not a power of two, a rank can learn twice that another rank has entered. This does no harm. See Hensgen,
     Finkel, Manber, "Two algorithms for barrier synchronization", Int. J. of Parallel Programming 17 (1988).
     """
     for distance in doublings(world_size):
@@ -48,10 +48,10 @@ def bruck_all_gather(rank: int, world_size: int) -> Program:
 def bruck_all_to_all(rank: int, world_size: int) -> Program:
     """Swap chunk i of rank r with chunk r of rank i in ceil(log2 p) steps, each with messages of about n / 2 bytes.
 
-    First, the chunk for the rank that is j ranks ahead is moved to position j. At each distance d, a rank packs the
-    chunks at all positions that have the bit d into scratch, sends them d ranks ahead, and unpacks the chunks that it
-    receives. After the last step, position j has the chunk from the rank that is j ranks behind. Finally, each chunk is
-    moved to the index of the rank that it came from.
+    First, a rank moves its chunk for the rank that is j ranks ahead to position j. At each distance d, it packs the
+    chunks at positions whose bit d is set into scratch. It sends them d ranks ahead, and unpacks the chunks that it
+    receives. After the last step, position j has the chunk from the rank that is j ranks behind. Finally, each chunk
+    moves to the index of the rank that it came from.
     """
     if world_size == 1:
         return

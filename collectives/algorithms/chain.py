@@ -19,7 +19,7 @@ from collectives.step import Program
 
 
 def node_of_line(rank: int, world_size: int, root: int) -> Node:
-    """Return the parent and the child of a rank in the line. The root has no parent, and the last rank no child."""
+    """Return the parent and the child of a rank in the line. The root has no parent. The last rank has no child."""
     position = (rank - root) % world_size
     before, after = (rank - 1) % world_size, (rank + 1) % world_size
     return Node(before if position > 0 else None, (after,) if position < world_size - 1 else ())

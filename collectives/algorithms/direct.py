@@ -1,12 +1,11 @@
 """Direct ("all pairs") and pairwise algorithms: every rank exchanges one message with every other rank.
 
-**Steps.** *Direct* posts the messages to all other ranks in a single step, and the network orders them. *Pairwise* has
-a step for each message: in every step the ranks form pairs that swap their chunks. The pairs are those of a round-robin
-tournament (the circle method): one player stays, and the others move on by one chair each round.
+**Steps.** *Direct* sends the messages to all other ranks in a single step. *Pairwise* has a step for each message: in
+every step the ranks form pairs that swap their chunks. The pairs follow the circle method of round-robin tournaments.
 
-**Why it is correct.** Each rank receives exactly one message from each other rank, with the chunk that it needs. In
-a reduce_scatter, rank r adds the p - 1 copies of chunk r in the order of the step, so that its result does not depend
-on the order of arrival.
+**Why it is correct.** Each rank receives exactly one message from each other rank, with the chunk that it needs. In a
+reduce_scatter, rank r adds the p - 1 copies of chunk r in a fixed order, so its result does not depend on the order of
+arrival.
 
 **Source.** Cowan et al. (2023), who call the all_reduce All Pairs; Thakur, Rabenseifner, Gropp (2005) for *pairwise*.
 
@@ -22,7 +21,7 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 def partners(rank: int, world_size: int) -> Iterator[tuple[int, int]]:
-    """Yield (destination, source) pairs: the ranks d ahead of and d behind ``rank``, for d = 1 to world_size - 1."""
+    """Yield (destination, source) for d = 1 to ``world_size - 1``: the ranks d positions after and before ``rank``."""
     for distance in range(1, world_size):
         yield (rank + distance) % world_size, (rank - distance) % world_size
 

@@ -3,12 +3,13 @@
 **Steps.** In a single binary tree, half of the ranks are leaves and forward nothing, while inner nodes send everything
 twice. With two trees, a rank that is a leaf of one tree is an inner node of the other, so that all links are busy. The
 root is an exception. Each tree has its own channel and ``s`` slices. A rank receives a slice from its parent and at the
-same time sends the previous slice to its children. A reduce sends slices from the children to the parent.
+same time sends the previous slice to its children. A reduce sends slices from the children to the parent, with one step
+per child.
 
 **Why it is correct.** Each tree spans all ranks and has its own half of the buffer. A rank sends a slice after it has
 received it from its parent, or in a reduce from all its children.
 
-**Source.** Sanders, Speck, Träff (2009), and NCCL's trees.cc for the numbering. A reduce needs one step per child.
+**Source.** Sanders, Speck, Träff (2009), and NCCL's trees.cc for the numbering of the ranks.
 
 **When to choose it.** For broadcasts, reduces and all_reduces of medium and large buffers on many ranks: logarithmic
 latency at nearly full bandwidth. NCCL chooses it for all_reduce across many nodes.

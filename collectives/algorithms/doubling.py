@@ -55,7 +55,7 @@ def exchange_all(rank: int, core: int) -> Program:
 
 
 def with_spares(inner: Program, rank: int, world_size: int, chunks: int) -> Program:
-    """Run ``inner`` on the core ranks. Before it, they receive the spare ranks' data; after it, they send results."""
+    """Run ``inner`` on the core ranks, after they receive data from spare ranks. Then send results to spare ranks."""
     core = core_of(world_size)
     if rank >= core:
         yield send(rank - core, 0, chunks)
@@ -95,7 +95,7 @@ def halving_doubling_all_reduce(rank: int, world_size: int) -> Program:
 def runs_of_chunks(first: int, count: int, world_size: int) -> Iterator[tuple[int, int]]:
     """Yield (first chunk, count) for the chunks of core ranks ``first`` to ``first + count - 1``.
 
-    A second pair covers the chunks of their spare ranks. It is omitted if these core ranks have none.
+    If some of these core ranks have spare ranks, also yield a pair for the spare ranks' chunks.
     """
     core = core_of(world_size)
     yield first, count

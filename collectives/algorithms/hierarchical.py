@@ -48,7 +48,7 @@ class Inner(NamedTuple):
     chunks: int
 
     def run(self, rank: int, ranks: Sequence[int], first_chunk: int, size: int) -> Program:
-        """Yield the steps of member ``rank`` of the group ``ranks``, on ``size`` chunks from ``first_chunk`` on."""
+        """Yield the steps of ``ranks[rank]``. The algorithm uses ``size`` chunks, starting with ``first_chunk``."""
         (program,) = self.algorithm.channels(rank, self.world_size)
         return on_group(program, ranks, size // self.chunks, first_chunk)
 
@@ -75,7 +75,7 @@ def inner_algorithms(
 
 
 def chunk_count(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
-    """Return the number of chunks: the smallest number that each inner algorithm can divide into its own chunks."""
+    """Return the smallest number of chunks that all three inner algorithms can use."""
     scatter, reduce, gathering = inner_algorithms(world_size, gpus, node, rail, gather)
     width = scatter.world_size
     return width * lcm(scatter.chunks // width, gathering.chunks // width, reduce.chunks)
@@ -130,9 +130,9 @@ def torus_chunks(world_size: int, columns: int | None, rows: int | None) -> int:
 def by_lines(lines: Sequence[Line], direction: int, first: int) -> Program:
     """Run a torus all_reduce along ``lines``, one dimension of the torus after the other.
 
-    A line is this rank's position along a dimension, and the ranks along it. The all_reduce uses one chunk for each
-    rank of the torus, starting with chunk ``first``. ``direction`` is 1 if partial sums move to the next rank of a
-    line, and -1 if they move to the previous rank.
+    ``lines`` has a tuple per dimension: this rank's position in its row along the dimension, and the ranks of this row.
+    The all_reduce uses one chunk for each rank of the torus, starting with chunk ``first``. ``direction`` is 1 if
+    partial sums move to the next rank of a row, and -1 if they move to the previous rank.
     """
     if not lines:
         return

@@ -10,11 +10,11 @@ p - 1 steps, complete. Then the complete chunk visits every rank once more.
 
 **Source.** Patarasuk, Yuan (2009). No algorithm sends fewer bytes; the latency grows with p.
 
-**When to choose it.** For large buffers, on most networks: neighbors need not share a link. For short messages or many
-ranks, use a tree, ``direct`` or ``halving_doubling``. Choose the bidirectional ring if the network is a ring of
-full-duplex links; it does not send fewer bytes.
+**When to choose it.** For large buffers, on most networks, because messages between neighbors need not share links. For
+short messages or many ranks, use a tree, ``direct`` or ``halving_doubling``. Choose the bidirectional ring if the
+network is a ring of full-duplex links; it does not send fewer bytes.
 
-gloo's own all_reduce also consists of rings. Its program in this module serves predictions; real ranks call gloo.
+gloo's own all_reduce also consists of rings. The program in this module only predicts its time. Real ranks call gloo.
 """
 
 from collectives.declaration import GLOO, GloosOwn, algorithm

@@ -29,7 +29,7 @@ INNER = ("node", "rail", "gather")  # parameters of a hierarchical algorithm tha
 
 
 class Bracket(NamedTuple):
-    """A lower and an upper bound, in seconds, on the time of any run."""
+    """A lower and an upper bound on the time of an algorithm, in seconds."""
 
     least: float
     most: float
@@ -56,9 +56,9 @@ def bracket(algorithm: Algorithm, model: CostModel, elements: int) -> Bracket:
 
 
 def least_on_faster(algorithm: Algorithm, model: CostModel, elements: int) -> float:
-    """Return a lower bound in seconds that holds on any network whose messages are not faster than in ``model``.
+    """Return a lower bound in seconds for any network on which each message takes at least as long as in ``model``.
 
-    The bound adds the times of consecutive messages, as if no messages shared links. If no bound is known, it is 0.
+    The bound adds the times of consecutive messages, as if no messages shared links. It is 0 if no bound is known.
     """
     return bracket(algorithm, model, elements).least if _is_one_at_a_time(algorithm) else 0.0
 
@@ -82,10 +82,10 @@ def _is_one_at_a_time(algorithm: Algorithm) -> bool:
 def _between_closed_forms(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
     """Return the closed-form times of the rounded-down and the rounded-up buffer as lower and upper bounds.
 
-    They also bound the *direct* algorithms. All data that a rank receives in a step crosses its link after one latency,
-    and no rank begins its second step earlier. A link never has more than p - 1 messages of one step, and a max-min
-    fair share is at least the capacity divided by p - 1. When all ranks have finished the first step, none of its
-    messages remain.
+    They also hold for the *direct* algorithms, in which messages share links. Lower bound: all data that a rank
+    receives in a step crosses its link after one latency, and no rank begins its second step earlier. Upper bound: a
+    link never has more than p - 1 messages of one step, so a max-min fair share is at least 1 / (p - 1) of the
+    capacity. When all ranks have finished the first step, none of its messages remain.
     """
     least, most = closed_form(algorithm, lower), closed_form(algorithm, upper)
     return UNKNOWN if least is None or most is None else (least, most)
@@ -101,12 +101,12 @@ def _bidirectional_ring(algorithm: Algorithm, lower: CostModel, upper: CostModel
 
     Upper bound: a link has at most two messages at once, so each gets at least half of its bandwidth.
 
-    Lower bound: all data that a rank sends crosses its link. In addition, the link is idle while both rings wait.
+    Lower bound: the time to send all data of a rank, plus the time in which its link is idle because both rings wait.
     Suppose that all messages of a step are posted within d seconds, and that the shorter and the longer message alone
     take m and M seconds. A message is alone on its links for at most d seconds. Therefore, messages end between 2 m - d
     and d + 2 M after their latency, and the next step is posted within 2 d + 2 (M - m), plus the difference in
-    reduction times. Before the next step, the link is idle for a latency and a reduction, minus this spread. The sum
-    ends at the first step without idle time.
+    reduction times. Before the next step, the link is idle for a latency and a reduction, minus this spread. The bound
+    adds no idle time after the first step without any.
     """
     steps, share = 2 * (lower.p - 1), 1 / (2 * lower.p)
     seconds, spread = lower.alpha + 2 * steps * share * lower.nbytes * lower.beta, 0.0

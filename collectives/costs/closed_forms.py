@@ -108,7 +108,7 @@ def chain_reduce(m: CostModel, slices: int = 8) -> float:
 
 
 def spare_ranks(m: CostModel) -> float:
-    """Return the additional seconds if p is not a power of two: spare ranks send their data, then receive results."""
+    """Return the seconds in which spare ranks send their data and receive results. It is 0 if p is a power of two."""
     return m.messages(2, 1) + m.work(1) if m.p > m.core else 0.0
 
 

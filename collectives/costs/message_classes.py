@@ -20,9 +20,9 @@ Location = tuple[int, int, int]  # rank, channel, step
 class MessageClass(NamedTuple):
     """The properties of a message that determine its time.
 
-    ``pattern`` is one of four. A ``relay`` is a single message. In an ``exchange``, every rank sends to ``width`` ranks
-    and receives from ``width`` ranks. In a ``fan_in``, one rank receives from ``width`` ranks that wait to send. In a
-    ``fan_out``, one rank sends to ``width`` waiting ranks.
+    ``pattern`` is one of four values. A ``relay`` is a single message. In an ``exchange``, every rank sends to
+    ``width`` ranks and receives from ``width`` ranks. In a ``fan_in``, one rank receives from ``width`` ranks that wait
+    to send. In a ``fan_out``, one rank sends to ``width`` waiting ranks.
     """
 
     pattern: str
@@ -64,7 +64,7 @@ def message_seconds(message_class: MessageClass, world_size: int, seconds: Calla
     """Return the time of one message of a class in seconds. ``seconds`` returns the measured time of a test program.
 
     If the class has two test programs, the time of one repetition is the difference of their times, divided by the
-    difference of their lengths. The messages of a fan share its time equally.
+    difference of their lengths. The time of a fan is divided equally among its messages.
     """
     short, *rest = probes_of(message_class, world_size)
     total = seconds(short)
@@ -89,7 +89,7 @@ class MessageKind:
     is_first: bool
 
     def message_class(self, call: CollectiveCall, world_size: int) -> MessageClass:
-        """Return the class of this message in a call. All of its chunks count with the size of the largest chunk."""
+        """Return the class of this message in a call, with a size as if each chunk had the maximum size."""
         chunks = call.algorithm.chunks(world_size)
         nbytes = self.count * -(-call.elements // chunks) * call.itemsize
         return MessageClass(self.pattern, self.width, self.reduces, nbytes, self.is_first)
