@@ -45,9 +45,9 @@ class CrowdRound:
 class PairProbes:
     """Message times between two hosts that are connected to one switch. Each host runs one rank, except in ``crowds``.
 
-    ``send_done`` and ``arrived`` describe the same messages. They were sent one at a time, long after the receive was
-    posted. Both are seconds after the sender posted the message: ``send_done`` until the sender's wait returned, and
-    ``arrived`` until the receiver's wait returned.
+    ``send_done`` and ``arrived`` are times of the same messages, which were sent one at a time, long after the receive
+    was posted. Both times start when the sender posts the message. ``send_done`` ends when the sender's wait returns,
+    and ``arrived`` ends when the receiver's wait returns.
     """
 
     bandwidth: float  # bytes/s of every link in each direction, as the shaper counts
@@ -71,7 +71,7 @@ class PairProbes:
 
     @property
     def parts(self) -> list["PairProbes"]:
-        """The measurements split into folds with different crowd rounds. Empty if there are too few rounds."""
+        """The measurements, split into folds with different crowd rounds. Empty if there are too few rounds."""
         if len(self.crowds) < 2 * PARTS:
             return []
         return [replace(self, crowds=self.crowds[part::PARTS]) for part in range(PARTS)]
@@ -165,9 +165,10 @@ class QueuedMessages:
 
 @dataclass(frozen=True)
 class ComputePoint:
-    """The phase times of a model's training step, measured in ``processes`` processes at the same time.
+    """The time of each phase of a model's training step, with ``processes`` processes running at the same time.
 
-    Several processes also exchange messages between backward and optimizer, as in training. Times are means over ranks.
+    If there are several processes, they exchange messages between backward and optimizer, as in training. Times are
+    means over ranks.
     """
 
     model: str
@@ -206,7 +207,7 @@ Point = TypeVar("Point", ComputePoint, OverlapPoint)
 
 @dataclass(frozen=True)
 class MachineLoad:
-    """The load by other processes and other virtual machines during a measurement, as shares of all cores' time."""
+    """The load of this machine during a measurement, as shares of the time of all cores."""
 
     others: float  # share used by other processes
     steal: float  # share that a hypervisor gave to other machines

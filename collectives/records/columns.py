@@ -213,7 +213,7 @@ def first_where(mask: Bools) -> list[int]:
 
 
 def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return ``column[at]`` in the smallest type that can represent the whole integer column.
+    """Return ``column[at]``, with the smallest integer type that can represent every entry of ``column``.
 
     If all entries of the column are equal, they are stored only once.
     """

@@ -49,7 +49,7 @@ def write_content(path: Path | str, content: dict[str, Any], indent: int | None 
 def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = FileBytes.USUAL) -> AnyRecord:
     """Read a record of type ``kind`` from a file that ``write_record`` wrote.
 
-    Raise InputError for another schema version, an unknown key, or a missing or invalid value. It names the key.
+    Raise InputError if the schema version differs, or if a key is unknown, missing or has an invalid value.
     """
     path, name = check_path("path", path), kind.__name__.lower()
     content = _read_json(path, name, most_bytes)

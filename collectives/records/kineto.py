@@ -2,9 +2,10 @@
 
 ``torch.profiler.profile(...).export_chrome_trace(FILE)`` writes one file per rank, in the Trace Event Format. Phases
 are recognized by torch's event names. *Optimizer* is ``Optimizer.step#...``. *Backward* extends from the first to the
-last ``autograd::engine::evaluate_function``. *Forward* extends over the operators that have an arrow to backward.
-*Sync* is each collective, such as ``nccl:...`` or ``gloo:...``, with its times on the GPU if available. The names of
-``record_function`` become spans. A user's span with the name ``forward`` or ``backward`` replaces this phase.
+last ``autograd::engine::evaluate_function``. *Forward* extends from the first to the last operator that the profile
+links to backward. *Sync* is each collective, such as ``nccl:...`` or ``gloo:...``, with its GPU times if the profile
+has them. The names of ``record_function`` become spans. A user's span with the name ``forward`` or ``backward``
+replaces this phase.
 
 A step is ``ProfilerStep#N``. If there is none, a step ends with the optimizer. The clocks of all hosts must agree.
 """
@@ -55,7 +56,7 @@ class Slice(NamedTuple):
 
 
 class SentBytes(NamedTuple):
-    """The size of a collective, as recorded for its kernel. ``nbytes`` is the larger of its input and output."""
+    """The size of a collective as recorded by the profiler. ``nbytes`` is the larger of its input and output sizes."""
 
     collective: str
     nbytes: int

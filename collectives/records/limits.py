@@ -3,8 +3,8 @@
 The rules use only recorded times, so they also work for unknown networks.
 
 The two directions of a link are examined together, as a ``Cable``. A cable is *slow* if it is busy for more than a
-tenth of the time, but its peak load is below three quarters of the usual peak. It is *full* if no other cable is used
-much more. Slow or full cables are reported only if they are few, about a quarter of those in use.
+tenth of the time, but its peak load is below three quarters of the usual peak. It is *full* if its use is close to the
+highest use of all cables. Slow or full cables are reported only if they are few, about a quarter of those in use.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ class Cable:
 
 @dataclass(frozen=True)
 class RunLimits:
-    """The bottleneck of a run as text, and all full-duplex links in use. Those that the text names come first."""
+    """The bottleneck of a run as text, and all full-duplex links in use, starting with those that the text names."""
 
     kind: Literal["stuck", "computing", "slow", "full", "latency", "none", "unknown"]
     heading: str
@@ -64,8 +64,8 @@ class RunLimits:
 def find_limits(trace: Trace, loads: LinkLoads | None = None) -> RunLimits:
     """Return the bottleneck of a run. ``kind`` is ``stuck`` if a rank does not finish.
 
-    For a training run, it is ``computing`` if compute takes more than half of the time. Otherwise, it is the bottleneck
-    of gradient synchronization. It is ``unknown`` if no links are in use or known.
+    In a training run, ``kind`` is ``computing`` if compute takes more than half of the time. Otherwise, it is the
+    bottleneck of the network, or ``unknown`` if the trace has no links or no messages.
     """
     if not trace.is_complete:
         return RunLimits("stuck", *_stuck_words(trace))
@@ -168,7 +168,8 @@ def _usual_peak(cables: Sequence[Cable]) -> float:
 def _not_limited_elsewhere(trace: Trace, loads: LinkLoads, slow: Sequence[Cable], usual: float) -> list[Cable]:
     """Return the ``slow`` cables whose messages are not limited by another link for most of their time.
 
-    Another link limits a message if it has nearly the ``usual`` load, or if it is part of a slower cable.
+    Another link limits a message if it has nearly the ``usual`` load, or if it is also in ``slow`` and has a higher
+    load.
     """
     if not slow:
         return []
@@ -220,8 +221,8 @@ def _blame(
 ) -> tuple[list[Cable], float]:
     """Return the cables with their seconds on the critical path, and the total latency on this path in seconds.
 
-    ``standing`` contains the links of each cable that the text is about. A message counts for a cable's ``sole`` if the
-    cable is in ``standing``, and if it is fuller than all cables on the message's route that are not.
+    ``standing`` contains the links of each cable that the text names. A message counts for ``sole`` of its fullest
+    cable if the text names this cable, and if all unnamed cables on the message's route are less loaded.
     """
     owner = {link: number for number, cable in enumerate(cables) for link in cable.links}
     blame, crossing, sole, latency = np.zeros(len(cables)), np.zeros(len(cables)), np.zeros(len(cables)), 0.0
@@ -280,7 +281,7 @@ def _stuck_words(trace: Trace) -> tuple[str, str]:
 
 
 def _circle_words(failure: ProgramFailure) -> tuple[str, str]:
-    """Return a heading and a sentence about a deadlock: the number of ranks, the first rank's wait, and advice.
+    """Return a heading and a sentence about a deadlock. The sentence contains the first rank's wait, and advice.
 
     >>> waits = "deadlock: rank 0 waits for rank 1; rank 1 waits for rank 0. Post both in one step"
     >>> _circle_words(ProgramFailure(0, 0, "my.py:9", waits, circle=(0, 1)))

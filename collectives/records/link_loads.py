@@ -25,7 +25,7 @@ class LinkRoutes:
         return list(self.link[self.first[route] : self.first[route + 1]].tolist())
 
     def crossings(self, route: Ints) -> tuple[Ints, Ints]:
-        """Return two arrays with one entry for each link that each message crosses: the message and the link.
+        """Return two arrays, message and link, with one entry for each link that each message crosses.
 
         ``route`` contains the route of each message. The arrays are sorted by message.
         """
@@ -141,7 +141,7 @@ def _by_link(trace: Trace, routes: LinkRoutes) -> tuple[Ints, Ints]:
 def _split(
     trace: Trace, routes: LinkRoutes, capacity: Floats, message: Ints, first: Ints
 ) -> Iterator[tuple[slice, _Crossings]]:
-    """Yield ranges of links with the messages that cross them, about ``AT_ONCE`` messages per range."""
+    """Yield ranges of links and the crossings of these links, with about ``AT_ONCE`` crossings per range."""
     messages = trace.messages
     route, begin, end, nbytes = messages.route, messages.begin, messages.end, messages.nbytes
     latency, narrowest = np.array([link.latency for link in trace.links], float), np.full(len(routes.first) - 1, np.inf)
@@ -161,8 +161,8 @@ def _split(
 def _greatest_rates(part: _Crossings) -> Floats:
     """Return lower bounds on the peak rate of a link, each from up to ``TOGETHER`` consecutive messages.
 
-    The bytes of consecutive messages cross the link between the first byte of the first message and the arrival of the
-    last one. The rates of single messages cannot be added, because each is a mean over a different time.
+    A bound is the size of consecutive messages, divided by the time from the start of the first one to the latest end.
+    The rates of single messages cannot be added, because each is a mean over a different time.
     """
     order = _order(part.link, part.start)  # the order of links stays, so ``part.link`` stays valid
     start, end, nbytes = part.start[order], part.end[order], part.nbytes[order]

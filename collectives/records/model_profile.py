@@ -35,10 +35,10 @@ FLOPS_PER_BYTE = 50.0  # assumed FLOPs in the time of moving one byte, for share
 class Layer(NamedTuple):
     """A layer of a model, with costs per sample. A multiply-add counts as two FLOPs.
 
-    ``tensors`` are the sizes of the parameter tensors. A shared tensor counts once. ``block`` names the part of the
-    model to which the layer belongs. The model can be cut after a block, because later layers need only the
-    ``output_bytes`` of its last layer. ``backward_bytes`` are read or written. ``saved_bytes`` are stored from forward
-    to backward, without parameters.
+    ``tensors`` are the numbers of elements of the parameter tensors. A shared tensor counts once. ``block`` names the
+    part of the model to which the layer belongs. The model can be cut after a block, because later layers need only the
+    ``output_bytes`` of its last layer. ``backward_bytes`` is the memory traffic of backward. ``saved_bytes`` are stored
+    from forward to backward, without parameters.
     """
 
     name: str
@@ -166,7 +166,7 @@ class ModelProfile:
 
     @property
     def input_bytes(self) -> int:
-        """The size of a sample on a device in bytes: 8 per token, or ``item_bytes`` per number of an image.
+        """The size of a sample on a device in bytes: 8 per token of a text, or ``item_bytes`` per value of an image.
 
         It is 0 if ``sample`` is neither a number of tokens nor a shape.
         """
@@ -193,7 +193,7 @@ class ModelProfile:
         return sum(layer.saved_bytes for layer in self.layers)
 
     def work(self, is_backward: bool) -> list[float]:
-        """Return each layer's FLOPs, or its memory traffic in bytes times ``FLOPS_PER_BYTE`` if that is more."""
+        """Return each layer's FLOPs, or ``FLOPS_PER_BYTE`` times its memory traffic in bytes if that is larger."""
         if is_backward:
             return [max(float(layer.backward_flops), FLOPS_PER_BYTE * layer.backward_bytes) for layer in self.layers]
         traffic = [FLOPS_PER_BYTE * (layer.read_bytes + layer.written_bytes) for layer in self.layers]
@@ -312,7 +312,7 @@ def is_transformer(text: str) -> bool:
 
 
 def with_sequence(text: str, tokens: int) -> str:
-    """Return ``text``, which describes a transformer, changed to samples of ``tokens`` tokens.
+    """Return a description of the transformer in ``text`` whose samples have ``tokens`` tokens.
 
     Raise InputError if the transformer has learned positions for fewer tokens.
 

@@ -1,4 +1,4 @@
-"""Store the spans of a Trace as columns. A span is a phase of a rank other than a message."""
+"""Store the spans of a Trace as columns. A span is a training phase or a local operation of a rank."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Self

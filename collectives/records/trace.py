@@ -185,7 +185,7 @@ class Trace:
 
 
 def name_in_library(algorithm: Algorithm) -> str:
-    """Return the name with which ``find_algorithm`` finds the algorithm. Empty if it is not one of Ringlab's own."""
+    """Return the name with which ``find_algorithm`` finds one of Ringlab's own algorithms, or "" for another one."""
     return replace(algorithm, by_model=False).full_name if algorithm.is_builtin else ""
 
 

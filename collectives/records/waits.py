@@ -54,10 +54,10 @@ def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
 def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
     """Return the messages and computing phases that determine when the run ends, in order of time.
 
-    The search starts with the message or phase that ends last and goes backwards. On the rank that delayed it, the
-    search continues with the message or phase that ended when it began, and stops if there is none. With ``over_gaps``,
-    it then continues with the last earlier message or phase of that rank. Measured runs need this, because their ranks
-    also wait for CPU cores.
+    The search starts with the message or phase that ends last and goes backwards. A message begins when the later one
+    of its two ranks posts it. On this rank, the search continues with the message or phase that ended at that time. If
+    there is none, the search stops, unless ``over_gaps`` is True. In that case, it continues with the last earlier
+    message or phase of the rank. Measured runs need this, because their ranks also wait for CPU cores.
     """
     legs = _Legs(trace)
     number, path = legs.last(), list[Leg]()
@@ -68,7 +68,7 @@ def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
 
 
 class _Legs:
-    """The messages and spans of a trace in common arrays, messages first, except spans named "sync"."""
+    """The messages of a trace, and then its spans, in common arrays. Spans with the name "sync" are omitted."""
 
     def __init__(self, trace: Trace) -> None:
         messages, spans = trace.messages, trace.spans
@@ -105,9 +105,10 @@ class _Legs:
         return self._latest(np.flatnonzero(self.end == self.end.max())) if len(self.end) else None
 
     def before(self, leg: int, over_gaps: bool) -> int | None:
-        """Return the message or span that ended when ``leg`` began. Of several, return the one that began last.
+        """Return the message or span that ended when ``leg`` began, on the rank that determined this time.
 
-        With ``over_gaps``, if none ended at that time, return the last one that ended earlier.
+        If there are several, return the one that began last. If there is none, return None, or the last one that ended
+        earlier if ``over_gaps`` is True.
         """
         time, (legs, ends) = self.begin[leg], self._of(int(self.late[leg]))
         within = time * ROUNDING
@@ -117,7 +118,7 @@ class _Legs:
         return self._latest(legs[from_:to][self.begin[legs[from_:to]] < time])
 
     def _latest(self, legs: Ints) -> int | None:
-        """Return the one of ``legs`` that began last. Ties are broken by sender, receiver, and ``_place``."""
+        """Return the leg that began last, or None if there is none. The lowest sender wins ties, then the receiver."""
         for column, best in ((self.begin, np.max), (self.src, np.min), (self.dst, np.min)):
             if len(legs) > 1:
                 legs = legs[column[legs] == best(column[legs])]
@@ -160,7 +161,8 @@ def divide_path(trace: Trace) -> list[PathStretch]:
     """Divide the critical path into latency, bandwidth, computing and waiting, in order of time.
 
     A message counts as latency during the latency of its route, and then as bandwidth of the fullest link on its route.
-    If the route is unknown, all of it counts as bandwidth, with an empty name. Other times are waiting.
+    If the route is unknown, all of the message counts as bandwidth, with an empty name. Time without a message or phase
+    is waiting.
     """
     loads = link_loads(trace) if trace.links else None
     routes = trace.messages.route
