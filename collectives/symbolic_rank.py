@@ -19,7 +19,10 @@ LARGEST = 2**31 - 1  # beyond it, a product could overflow
 
 
 class Diverges(BaseException):  # not an error of the program, so its `except Exception` must not catch it
-    """A program needs one number for all ranks, but the number differs between them. ``values`` is None if unknown."""
+    """A program needs a single number, but the number differs between ranks.
+
+    ``values`` has the number of each rank, or is None if the numbers are unknown.
+    """
 
     def __init__(self, values: Values | None = None) -> None:
         super().__init__()
@@ -77,7 +80,7 @@ class VectorRank:
 
 
 def vectorize(values: npt.NDArray[Any]) -> "VectorRank | int":
-    """Return an array as a VectorRank, or as an int if all values are equal. Raise TypeError for too large values."""
+    """Return an array as a VectorRank, or as an int if all values are equal. Raise TypeError for large values."""
     values = values.astype(np.int64, copy=False)
     low, high = int(values.min()), int(values.max())
     if low == high:

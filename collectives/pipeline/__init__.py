@@ -1,1 +1,1 @@
-"""Plan when a rank posts its sends and receives, and when it waits for them. Executor and simulators share the plan."""
+"""Plan when a rank posts its sends and receives, and when it waits for them. Executor and simulators use the plan."""

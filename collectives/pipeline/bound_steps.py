@@ -55,7 +55,7 @@ Allocate = Callable[[int], E]  # returns this many elements of staging that are 
 
 
 class Write(NamedTuple, Generic[E]):
-    """A local copy of elements from ``source`` to ``target``. If ``combines`` is True, it is a reduction instead."""
+    """A local write from ``source`` to ``target``: a reduction if ``combines`` is True, otherwise a copy."""
 
     operation: Operation  # local: the write of a receive is a copy or a reduce
     source: E
@@ -85,7 +85,7 @@ class Transfer(Generic[E]):
 
 
 class BoundStep(NamedTuple, Generic[E]):
-    """One step with its memory. Its non-empty operations are grouped by the time at which they are executed."""
+    """One step of a program with the memory of each operation. Operations that move no data are omitted."""
 
     number: int
     receives: list[Transfer[E]]
@@ -120,7 +120,8 @@ def bind_steps(
 ) -> list[BoundStep[E]]:
     """Return the steps with the memory of each operation. Steps that move no data are omitted.
 
-    The staging memory is divided into ``areas``. Consecutive steps use them in turn, starting with ``first_area``.
+    The staging memory is divided into ``areas`` areas, which consecutive steps use in turn, starting with
+    ``first_area``.
     """
     size = memory.staging.numel() // areas
     steps: list[BoundStep[E]] = []
@@ -133,7 +134,7 @@ def bind_steps(
 
 
 def staging_elements(program: tuple[Step, ...], n: int, chunks: int, slices: int = 1) -> int:
-    """Return the number of staging elements that is enough for any step, if each chunk has ``slices`` slices."""
+    """Return how many elements of staging memory suffice for every step if each chunk has ``slices`` slices."""
 
     def need(op: Operation) -> int:
         return extent(op.into, op.count, n, chunks) if slices == 1 else op.count * -(-(n // chunks + 1) // slices)
@@ -167,8 +168,8 @@ def _bind_step(number: int, step: Step, memory: SliceMemory[E]) -> BoundStep[E]:
 def _written_late(step: Step) -> set[int]:
     """Return the chunks that a step must not write before all of its messages are complete.
 
-    These are the chunks that the step also reads. A ``recv_reduce`` writes all of its chunks at once. Therefore, if one
-    of them is written late, all are.
+    These are the chunks that the step also reads. If a ``recv_reduce`` writes such a chunk, all of its chunks are
+    included, because it writes them at once.
     """
     late = {chunk for op in step for chunk in op.source}
     targets = [op.target for op in step if op.kind is Kind.RECV_REDUCE]

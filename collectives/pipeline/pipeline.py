@@ -1,7 +1,7 @@
 """Plan when a rank posts its sends and receives, and when it waits for them, so that independent messages overlap.
 
 Each slice of a channel runs through the steps of the program in order, as a *chain* of steps. One thread runs all
-chains in an order that is equal on all ranks: by *level*. The level of a step is the number of steps in the longest
+chains in order of *level*, which is the same on all ranks. The level of a step is the number of steps in the longest
 sequence of dependent steps that ends with it, over all ranks. A rank therefore never waits for a message that depends
 on its own later steps.
 
@@ -142,7 +142,7 @@ def _link(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
 
 
 def _link_early(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
-    """Let steps post the receives of later steps as soon as their memory is free, and wait for sends one step later."""
+    """Let earlier steps post a receive once its memory is free, and let later steps wait for sends."""
     free: dict[Region, int] = {}  # the first step of the chain that may post a receive into a region
     posted: dict[int, int] = {}  # the step that posts the last receive from each peer: they stay in order
     for at, step in enumerate(chain):
@@ -159,7 +159,7 @@ def _link_early(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
 
 
 def _set_due_sends(step: SliceStep[E], at: int, program: tuple[Step, ...], free: dict[Region, int]) -> None:
-    """Let the next step wait for each send of ``step``. If either step changes the data, ``step`` waits itself."""
+    """Choose the step that waits for each send: the next step if neither step changes the data, otherwise ``step``."""
     changed = {*_written(step, program), *(_written(step.next, program) if step.next else ())}
     for send in step.step.sends:
         regions = _regions(step.slice, send.operation.source)

@@ -142,7 +142,7 @@ class RecordedProgram:
         return self._record_all(world_size, root, parameters).table()
 
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int, **parameters: Any) -> int | None:
-        """Return the line that yields step ``at``. If ``at`` is None or the line is unknown, return the first line."""
+        """Return the line that yields the step ``at``, or the program's first line if ``at`` is None or not found."""
         if at is None:
             return self.first_line
         recorded = self._recorded.get(_key(world_size, root, parameters))
@@ -182,7 +182,6 @@ class RecordedProgram:
             raise self.file.unreadable(error) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes to pickle, without the cached failures."""
         return self.__dict__ | {"_recorded": OrderedDict(
             (key, steps) for key, steps in self._recorded.items() if isinstance(steps, RecordedSteps)
         )}  # fmt: skip

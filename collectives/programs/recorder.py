@@ -1,7 +1,7 @@
 """Record the operations of a user's rank program as numbers, inside the worker process.
 
-A step is recorded as its line and its number of operations, and an operation as its five fields. If the program runs
-for many ranks at once, a field can be a symbolic number. An operation with any other value is rejected.
+A step is recorded as its line and its number of operations. An operation is recorded as its five fields. If the program
+runs for many ranks at once, a field can be a symbolic number. An operation with any other value is rejected.
 """
 
 from array import array
@@ -114,7 +114,7 @@ class Recorder:
         self.steps.extend((line, len(step)))
 
     def _take_symbol(self, number: Any, index: int) -> int:
-        """Return a number as an int. If it is symbolic, record it separately and return 0."""
+        """Return ``number`` as an int. If it is symbolic, record it with its ``index`` and return 0."""
         if isinstance(number, ShiftedRank):
             self.shifted.extend((index, number.shift, number.base, number.stride))
         elif isinstance(number, VectorRank):

@@ -64,7 +64,7 @@ class ProgramFile:
     """A user's file and the worker process that executes it, with a time limit per request and a memory limit."""
 
     def __init__(self, path: Path, modules: tuple[str, ...] = ()) -> None:
-        """Store the path. The worker imports ``modules`` of Ringlab first, without limits."""
+        """Store the arguments. The worker imports ``modules`` of Ringlab first, before its memory is limited."""
         self.path, self.modules, self._printed, self._worker = path, modules, 0, list["WorkerProcess"]()
         finalize(self, _forget, self._worker)
 
@@ -186,11 +186,11 @@ class WorkerProcess:
             self._bell.send(b"?")
 
     def wait(self, memory: int, seconds: float, subject: str) -> str:
-        """Wait for the worker's reply. Return "" if it arrives, otherwise one word for the problem, such as "memory".
+        """Wait for the worker's reply. Return "" if it arrives, or a word for the problem, such as "memory".
 
-        ``memory`` limits the additional bytes of the worker and the processes that it started. ``seconds`` limits their
-        CPU time and sleep, without the time in which they wait for a core. A warning about a slow program names
-        ``subject``.
+        ``memory`` is the maximum number of additional bytes that the worker and the processes that it started may use.
+        ``seconds`` is the maximum of their CPU time and sleep. Time in which they wait for a core does not count. A
+        warning about a slow program names ``subject``.
         """
         begun = noted = time.monotonic()
         before, spent = measure([self.process]), 0.0
@@ -260,7 +260,7 @@ class WorkerProcess:
     def describe_end(self, why: str, limits: ProgramLimits) -> ProgramEnded:
         """Return the error to raise for a worker that did not reply, with the line that its program had reached.
 
-        If the worker still runs, it is aborted, so that the interpreter writes a traceback.
+        A worker that still runs is aborted, so that the interpreter writes a traceback.
         """
         status = self.status()
         if status is None:
@@ -336,7 +336,6 @@ class Server:
             raise ServerLostError from error
 
     def status(self, process: int) -> int | None:
-        """Return the exit status of the worker with this process ID, or None while the worker runs."""
         status = self.request(b"%d" % process)
         return None if status < 0 else status
 

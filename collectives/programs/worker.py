@@ -1,8 +1,8 @@
 """Execute users' files in worker processes, one per file. A server process forks the workers.
 
 A worker handles requests about its file. A request is JSON, and a reply is a line of JSON followed by bytes. Both are
-written to a file that the worker shares with the process that started the server. A byte on a socket announces each of
-them. The replies are not trusted.
+written to a file that the worker shares with the process that started the server. A byte on a socket announces each
+request and each reply. The replies are not trusted.
 """
 
 import ctypes
@@ -126,9 +126,9 @@ def execute_file(path: Path) -> list[Algorithm]:
 def _run_worker(talk: int, bell: int, output: int, notes: int) -> NoReturn:
     """Handle requests until the process is killed. The arguments are file descriptors.
 
-    ``talk`` contains a request and then its reply. A byte on ``bell`` announces each of them. ``output`` replaces
-    standard output and error. ``notes`` contains the current rank, channel, step and line, followed by a traceback if
-    the interpreter crashes or is aborted.
+    Requests and replies are written to ``talk``. A byte on ``bell`` announces each of them. ``output`` replaces
+    standard output and error. The program's current rank, channel, step and line are written to ``notes``, followed by
+    a traceback if the interpreter crashes or is aborted.
     """
     try:
         Here.is_worker = True

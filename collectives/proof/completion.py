@@ -72,7 +72,7 @@ def _all_posted(meetings: list[Meeting], position: list[int]) -> bool:
 
 
 def _meetings(schedule: Schedule, number: dict[tuple[int, int], int]) -> list[list[list[Meeting]]]:
-    """Return the operations that each step waits for on other ranks; shape [rank and channel][step]."""
+    """Return the operations on other ranks that each step waits for; shape [rank and channel][step]."""
     meetings: list[list[list[Meeting]]] = [
         [[] for _ in program] for channels in schedule.programs for program in channels
     ]

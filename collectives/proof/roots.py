@@ -1,7 +1,7 @@
 """Group the roots of a collective so that one proof covers each group.
 
-In a group, the programs of all roots are identical if ranks and parts are counted from the root. Changing the root then
-only renumbers ranks and parts. This maps the program, its rules and its spec to those of the other root.
+In a group, the programs of all roots are identical if ranks and parts are numbered from the root. Another root of the
+group then only renumbers ranks and parts, so the proof for one root holds for all of them.
 """
 
 from dataclasses import replace
@@ -39,7 +39,7 @@ def root_classes(algorithm: Algorithm, world_size: int) -> list[list[int]]:
 
 
 def _run(call: ProgramCall) -> list[tuple[Any, ...]]:
-    """Return each root's program, with ranks and chunks counted from the root. Raise Diverges after too many runs."""
+    """Return each root's program, with ranks and chunks numbered from the root. Raise Diverges after too many runs."""
     p, runs, splits = call.world_size, 0, 0
     programs: list[list[tuple[int, bytes, bytes]]] = [[] for _ in range(p)]
     waiting = [np.divmod(np.arange(p * p, dtype=np.int64), p)]  # positions and roots
@@ -75,7 +75,7 @@ def _run_together(call: ProgramCall, ranks: Ints, roots: Ints) -> list[Operation
 def _from_root(
     call: ProgramCall, root: Any, kind: Ints, peer: Ints, chunk: Ints, count: Ints, into: Ints
 ) -> tuple[Any, ...]:
-    """Return the fields of operations with their peers and chunks counted from the root.
+    """Return the fields of operations, with peers and chunks numbered from the root.
 
     Raise Diverges for a peer or chunk that does not exist, because it can exist for another root.
     """

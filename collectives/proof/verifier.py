@@ -8,8 +8,8 @@ error names the last rank that had the data, and the data that the rank received
 An operation is a *mistake* if it reads undefined data, adds data of another chunk, or counts a contribution twice. Each
 mistake has its own bit above the bits of the ranks. It is an error only if this bit reaches a result.
 
-A chunk also has a *reduction order*: the number of the tree of sums that produced it. Floating-point addition is
-commutative but not associative. Therefore, a + b and b + a are one tree, while (a + b) + c and a + (b + c) are two.
+A chunk also has a *reduction order*: a number for the expression that computed its sum. Floating-point addition is
+commutative but not associative. Therefore, a + b and b + a get the same number, but (a + b) + c and a + (b + c) do not.
 """
 
 from collections.abc import Iterator, Sequence

@@ -60,7 +60,7 @@ def _unmatched(call: ProgramCall, programs: Programs, columns: OperationColumns)
 
 
 def _run_programs(call: ProgramCall) -> tuple[Programs, ProgramError | None]:
-    """Return the steps of all ranks. If a program fails, also return the error, and only the steps before it."""
+    """Return the steps of all ranks and None. If a program fails, return the steps before the failure and the error."""
     programs: Programs = []
     for rank in range(call.world_size):
         channel, steps = 0, list[Step]()
@@ -104,7 +104,7 @@ def _program_error(call: ProgramCall, names_channel: bool, at: tuple[int, int, i
 
 
 def columns_of(call: ProgramCall, programs: Programs) -> tuple[OperationColumns, ProgramError | None]:
-    """Return all operations, unmatched. If one is invalid, also return the error, and only the operations before it."""
+    """Return all operations and None. If one is invalid, return the operations before it and the error."""
     locations: list[int] = []  # flat lists are fast
     lengths: list[int] = []
     numbers: list[int] = []
@@ -220,7 +220,7 @@ def _listed_steps(by_root: tuple[Steps, ...], rank: int, world_size: int, root: 
 
 
 def reduce_to_steps(algorithm: Algorithm, world_size: int) -> tuple[Callable[..., Algorithm], tuple[Any, ...]]:
-    """Return a reduction for pickle that stores an algorithm's steps for ``world_size`` ranks instead of its function.
+    """Return a value for ``__reduce__`` with which pickle stores an algorithm as its steps for ``world_size`` ranks.
 
     Raise ProgramError for an invalid program.
     """

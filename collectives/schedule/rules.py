@@ -17,7 +17,6 @@ Keys = npt.NDArray[np.int64]
 
 
 def receives(kind: npt.NDArray[Any]) -> Bools:
-    """Return a boolean mask of the operations that receive."""
     return np.asarray((kind == Kind.RECV) | (kind == Kind.RECV_REDUCE))
 
 
@@ -49,14 +48,14 @@ def _by_key(which: Bools, key: Keys) -> Keys:
 
 
 def _with_occurrence(keys: Keys, most: int) -> Keys:
-    """Return ``keys * most + k`` for the k-th of equal keys, counted from 0. ``keys`` must be sorted."""
+    """Return ``keys * most + k`` for entries whose key occurred k times before them. ``keys`` must be sorted."""
     return np.asarray(keys * most + np.arange(len(keys)) - np.searchsorted(keys, keys))
 
 
 def ends_agree(call: ProgramCall, counts: tuple[Ints, Ints], chunks: tuple[Ints, Ints]) -> Bools:
     """Return a boolean mask of the messages whose send and receive have the same count and the same chunk.
 
-    In an all_to_all, the chunks may differ. ``counts`` and ``chunks`` each have the values of the sends, then receives.
+    In an all_to_all, the chunks may differ. ``counts`` and ``chunks`` are pairs of arrays: for sends, and for receives.
     """
     same = call.algorithm.spec.moves | same_chunks(*chunks, call.chunks)
     return np.asarray(same & (counts[0] == counts[1]))
@@ -242,7 +241,7 @@ def _chunks_of(index: Longs, first: Ints, count: Ints) -> tuple[Longs, Longs]:
 
 
 def _first_use(index: Longs, chunk: Longs, problem: Callable[[int, int], str]) -> Violation | None:
-    """Return the violation with the lowest operation and then the lowest chunk. None if the arrays are empty."""
+    """Return the violation of the lowest operation at its lowest chunk, or None if the arrays are empty."""
     if not len(index):
         return None
     use = int(np.lexsort((chunk, index))[0])

@@ -49,7 +49,7 @@ class ProgramCall:
         return tuple(_limit_steps(steps) for steps in channels)
 
     def run_alone(self, rank: int) -> tuple[Iterator[Step], ...]:
-        """Return one iterator over steps per channel of ``rank``. For a user's file, the worker runs only this rank."""
+        """Return one iterator over steps per channel of ``rank``. No other ranks of a user's program are run."""
         return self.run(VectorRank(np.array([rank])) if self.algorithm.source else rank)
 
 
@@ -63,8 +63,8 @@ def _limit_steps(steps: Iterator[Step]) -> Iterator[Step]:
 def make_call(algorithm: Algorithm, world_size: int, root: int = 0) -> ProgramCall:
     """Return a ProgramCall: the algorithm with its numbers of chunks for ``world_size`` ranks.
 
-    Raise InputError for an invalid world size or root, or if the number of chunks is not a multiple of the world size
-    although each rank has its own part of the buffer.
+    Raise InputError for an invalid world size or root. If each rank has its own part of the buffer, also raise
+    InputError unless the number of chunks is a multiple of the world size.
     """
     check_ranks(world_size, root)
     check_applies(algorithm, root=root != 0)
@@ -177,7 +177,7 @@ def merge_blocks(blocks: Sequence[OperationBlock]) -> OperationColumns:
 
 
 def columns_by_step(operations: Ints) -> OperationColumns:
-    """Return operations, given as an array [operations, 8], ordered by step, rank and channel. They are not matched."""
+    """Return an array [operations, 8] as columns, ordered by step, rank and channel. Messages are not matched yet."""
     rank, channel, step = operations.T[:3]
     ordered = operations[np.lexsort((channel, rank, step))].T.copy()
     return OperationColumns._make([*ordered, np.full(len(rank), -1, np.int32)])
@@ -264,7 +264,7 @@ class Schedule(ProgramCall):
         return f", channel {self.channel[index]}" if self.channels > 1 else ""
 
     def refuse(self, index: int, problem: str, lands: bool = False) -> ProgramError:
-        """Return an error about an operation, with its location. ``lands`` is True if the operation completes."""
+        """Return a ProgramError with the location of an operation. ``lands`` is True if the operation completes."""
         rank, step = int(self.rank[index]), int(self.step[index])
         return ProgramError(
             f"{self.location(index)}: {self.operation(index)}{problem}", self.world_size, rank, step, lands

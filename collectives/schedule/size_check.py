@@ -18,7 +18,8 @@ def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0) ->
     """Return the estimated number of operations of all ranks: the median of three ranks times the world size.
 
     Counting stops after ``SAMPLE`` or ``MOST_OPERATIONS / world_size`` operations, whichever is more, so the true
-    number can be larger. If two ranks exceed the second limit, the third is not counted. Return 0 if a program fails.
+    number can be larger. If the first two ranks exceed ``MOST_OPERATIONS / world_size``, the third rank is not counted.
+    Return 0 if a program fails.
     """
     counted: list[int] = []
     try:
@@ -33,7 +34,7 @@ def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0) ->
 
 @lru_cache(maxsize=64)
 def _count(algorithm: Algorithm, world_size: int, root: int, rank: int) -> tuple[int, int]:
-    """Return how many operations a rank has, and to how many ranks it sends. Counting stops at a limit."""
+    """Return the numbers of operations and of destinations of a rank. Counting stops at a limit."""
     most = max(SAMPLE, MOST_OPERATIONS // world_size + 1)
     peers: set[int] = set()
     number = 0

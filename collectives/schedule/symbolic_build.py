@@ -2,8 +2,8 @@
 
 A *symmetric* program uses its rank only in expressions such as ``(rank + c) % world_size``. One run with a
 ``ShiftedRank`` represents all ranks. Other programs run once for all ranks, with a ``VectorRank``, or once per branch
-if they branch on the rank. ``build_schedule`` builds all programs that cannot run in this way, and reports the errors
-of invalid ones.
+if they branch on the rank. If this is not possible, or if a program is invalid, ``build_schedule`` runs the program of
+every rank and reports the errors.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ AnySchedule = Schedule | SymmetricSchedule | StepTable
 
 
 def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | StepTable:
-    """Return a SymmetricSchedule if the program is symmetric, or else a StepTable. Raise ProgramError if it is invalid.
+    """Return a SymmetricSchedule, or a StepTable for other programs. Raise ProgramError for an invalid program.
 
     >>> from collectives import find_algorithm
     >>> [type(build_compact(find_algorithm(f"all_reduce/{name}"), 4)).__name__ for name in ("ring", "binomial")]

@@ -51,7 +51,7 @@ class ShiftedNumbers(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class SymmetricSchedule(ProgramCall):
-    """One rank's operations, relative to its number, which represent all ranks. Arrays have one entry per operation."""
+    """The operations of one rank, relative to its number, which represent all ranks. Array entries are operations."""
 
     channel: Ints
     step: Ints
@@ -91,13 +91,14 @@ class SymmetricSchedule(ProgramCall):
     def by_cycle(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return one value per chunk, grouped into cycles; shape [cycles, world_size].
 
-        A *cycle* is the chunks that one operation uses on all ranks. Rank r uses entry ``(r + shift) % world_size``.
+        A *cycle* consists of the chunks that one operation uses on the different ranks. Rank r uses entry ``(r + shift)
+        % world_size`` of the cycle.
         """
         groups = values.reshape(-1, self.world_size, self.stride)
         return groups.swapaxes(1, 2).reshape(-1, self.world_size)
 
     def cycle(self) -> Ints:
-        """Return the cycle of the chunk that each operation reads. Ignore it if the chunk is equal on all ranks."""
+        """Return the cycle of the chunk that each operation reads. Chunks that do not depend on the rank have none."""
         group, within = np.divmod(self.read.base, self.stride * self.world_size)
         return np.asarray(group * self.stride + within, np.int32)
 
@@ -154,11 +155,11 @@ def match_symmetric(symmetric: SymmetricSchedule) -> SymmetricSchedule | None:
 
 
 def _ranks_are_permuted(schedule: SymmetricSchedule) -> bool:
-    """Return whether consecutive ranks run the same operations, except for one permutation of all chunks.
+    """Return whether one permutation of the chunks turns each rank's operations into those of the next rank.
 
-    Chunks form groups of ``stride * world_size``. The permutation rotates a group by one stride if an operation moves
-    within it from rank to rank. Every operation must use one chunk of a rotated group, whole groups, or no rotated
-    group.
+    Chunks form groups of ``stride * world_size``. The permutation rotates a group by one stride if the chunk of an
+    operation in this group depends on the rank. Every operation must use one chunk of a rotated group, whole groups, or
+    no rotated group.
     """
     reads, writes = (schedule.kind == Kind.SEND) | (schedule.kind >= Kind.COPY), schedule.kind != Kind.SEND
     local = schedule.kind >= Kind.COPY
