@@ -58,7 +58,7 @@ def allowed(most: int) -> int:
 def check_fits(number: int, most: int, excess: str, way: str = "") -> None:
     """Raise TooLarge if ``number`` objects exceed the memory limit. ``most`` objects fit into one gigabyte.
 
-    ``excess`` is the first part of the message and states the number. If ``way`` is set, it is the first remedy.
+    ``excess`` begins the message and states the number. If ``way`` is set, the message names it as the first remedy.
 
     >>> check_fits(300, 100, "its 300 messages are too many")
     Traceback (most recent call last):
@@ -78,12 +78,12 @@ def check_read(where: object, number: int, most: int, unit: str) -> None:
 
 
 def more_memory(times: float) -> str:
-    """Return the advice to allow ``times`` times as much memory."""
+    """Return advice to raise the memory limit by a factor of ``times``. The new limit is rounded up to whole GiB."""
     memory = format_size(-(-allowed(USUAL_MEMORY) * times // (1 << 30)) * (1 << 30))
     return f'allow more memory ({MEMORY_KEY}="{memory}")'
 
 
 def ways_out(times: float, way: str = "") -> str:
-    """Return remedies for work that needs ``times`` times the allowed memory. If ``way`` is set, it comes first."""
+    """Return remedies for work that needs ``times`` times the allowed memory, starting with ``way`` if it is set."""
     usual = f"ask for fewer ranks (--set cluster.hosts=N), or {more_memory(times)}"
     return f"{way}, or {usual.removeprefix('ask for ') if way.startswith('ask for ') else usual}" if way else usual

@@ -1,7 +1,7 @@
 """Describe a collective call, and compute the sizes of its buffers.
 
 Buffers can have any length, except that the chunks of an all_to_all must be equally large, because data moves between
-chunks. The buffer of a barrier, its token, must not be empty, because empty messages are not sent.
+chunks. The buffer of a barrier is its token. It must not be empty, because empty messages are not sent.
 """
 
 from collections.abc import Sequence

@@ -168,7 +168,7 @@ def _import_again(module: str, name: str, parameters: dict[str, Parameter], by_m
 
 
 def rebuild_algorithm(collective: str, *fields: Any) -> Algorithm:
-    """Return an Algorithm for ``collective`` with ``fields`` as its other fields. pickle calls this function."""
+    """Return an Algorithm for ``collective``. pickle calls this function with the Algorithm's other ``fields``."""
     return Algorithm(find_spec(collective), *fields)
 
 

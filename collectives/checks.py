@@ -73,7 +73,7 @@ def is_finite_number(value: object) -> TypeGuard[float]:
 def check_sequence(name: str, value: object, of: str) -> list[Any]:
     """Return the elements of an iterable as a list. Raise InputError if ``value`` is a string or not iterable.
 
-    The message says that ``name`` must be a list of ``of``, such as "sizes".
+    ``name`` is the argument's name in the message. ``of`` is the message's word for the elements, such as "nodes".
 
     >>> check_sequence("sizes", (size for size in (1, 2)), of="sizes"), check_sequence("sizes", [], of="sizes")
     ([1, 2], [])
@@ -93,7 +93,7 @@ def check_callable(name: str, value: object, of: str) -> None:
 
 
 def check_text(name: str, value: object, example: str) -> str:
-    """Return ``value`` if it is a string, otherwise raise InputError. The message shows ``example`` as a valid one."""
+    """Return ``value``. Raise InputError if it is not a string. The message contains ``example``, a valid value."""
     if not isinstance(value, str):
         raise InputError(f"{name} must be a string such as {quote(example)}, not {quote(value)}")
     return value

@@ -189,7 +189,7 @@ class Algorithm(Generic[Arguments, Returned]):
         return tuple((as_step(yielded) for yielded in program) for program in self.start(rank, world_size, root))
 
     def start(self, rank: int, world_size: int, root: int = 0) -> tuple[Program, ...]:
-        """Return the generators of a rank, one per channel. Unlike in ``channels``, they can yield single operations.
+        """Return the generators of a rank, one per channel. They can yield single operations instead of steps.
 
         Raise InputError if the function returns anything but a generator, None, or a tuple of these.
         """
@@ -203,7 +203,7 @@ class Algorithm(Generic[Arguments, Returned]):
         return tuple(iter(()) if program is None else program for program in programs)
 
     def recorded(self, world_size: int, root: int = 0) -> npt.NDArray[np.int32] | None:
-        """Return the operations of all ranks if they were recorded from a user's file, otherwise None.
+        """Return the operations of all ranks as recorded from a user's file, or None if the algorithm has no recording.
 
         Each row is an operation, with the columns rank, channel, step, kind, peer, chunk, count and into. Raise
         InputError if the program fails.
@@ -215,10 +215,11 @@ class Algorithm(Generic[Arguments, Returned]):
         return table(*arguments, **self._values())
 
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int = 0) -> str:
-        """Return text such as ``line 9 of my.py``: the line that yields the step ``at``, a (rank, channel, step) tuple.
+        """Return text such as ``line 9 of my.py`` for the line that yields a step, or "" if no line is known.
 
-        If ``at`` is None, return the first line of the program. The text is empty for Ringlab's own algorithms, and if
-        the line is unknown. The lines of a user's file were recorded. Any other program runs again to find the line.
+        ``at`` is the step as a (rank, channel, step) tuple. If it is None or its line is not found, the text names the
+        first line of the program. The text is always empty for Ringlab's own algorithms. The lines of a user's file
+        were recorded. Any other program runs again to find the line.
         """
         find: Callable[..., int | None] | None = getattr(self.function, "find_line", None)
         if find is not None and self.source is not None:
@@ -390,7 +391,7 @@ def first_arguments(spec: Spec) -> tuple[str, ...]:
 
 
 def declared_in(module: ModuleType, source: Path | None = None) -> list[Algorithm]:
-    """Return the algorithms that a module declares, in source order, without those that it imports."""
+    """Return the algorithms that a module declares, in source order. Imported algorithms are not included."""
     return [
         replace(value, source=source)
         for value in vars(module).values()

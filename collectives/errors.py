@@ -67,7 +67,7 @@ class ProgramError(InputError):
 
 
 class Deadlock(ProgramError):  # noqa: N818 - what happened
-    """A program error: some ranks wait for each other in a cycle, although none has failed. ``circle`` lists them."""
+    """A program error: some ranks wait for each other in a cycle, although none has failed. ``circle`` is the cycle."""
 
     def __init__(self, message: str, world_size: int, circle: tuple[int, ...], step: int) -> None:
         super().__init__(message, world_size, circle[0], step)
@@ -77,7 +77,7 @@ class Deadlock(ProgramError):  # noqa: N818 - what happened
 class ProgramEnded(InputError):  # noqa: N818 - what happened
     """A user's program exited or exceeded a limit in its worker process before it returned a result.
 
-    ``at`` is the rank, channel and step that it had reached, or None if unknown.
+    ``at`` is the rank, channel and step that the program had reached, or None if they are unknown.
     """
 
     def __init__(self, message: str, at: tuple[int, int, int] | None, is_timeout: bool = False) -> None:
@@ -95,9 +95,9 @@ class RunFailed(RuntimeError):  # noqa: N818 - what happened, as in "the run fai
 
 @contextmanager
 def failure_first() -> Iterator[None]:
-    """Raise a RunFailed that occurs in this context, even if its handling or the cleanup raises another error.
+    """Raise the RunFailed that occurs in this context, even if a later error during its handling would replace it.
 
-    The other error is added to the RunFailed with ``add_note``.
+    The later error is added to the RunFailed with ``add_note``.
 
     >>> try:
     ...     with failure_first():
@@ -120,9 +120,10 @@ def failure_first() -> Iterator[None]:
 
 
 def first_failure(error: Exception) -> Exception:
-    """Return the RunFailed during whose handling ``error`` was raised, with ``error`` added as a note.
+    """Return the RunFailed that was being handled when ``error`` was raised, with ``error`` added as a note.
 
-    Return ``error`` itself if there is none, or if ``error`` was raised ``from`` the RunFailed to replace it.
+    Return ``error`` itself if no RunFailed was being handled, or if ``raise ... from`` replaced the RunFailed by
+    ``error``.
     """
     first: Exception = error
     later: BaseException = error
@@ -174,7 +175,7 @@ def describe_error(error: BaseException, source: Path | str | None) -> str:
 
 
 def line_in(error: BaseException, source: Path | str | None) -> int | None:
-    """Return the line of the innermost frame in ``source``, the line of a syntax error, or None if there is neither."""
+    """Return the line of the innermost frame in ``source``. If there is none, return a syntax error's line, or None."""
     line, frame = error.lineno if isinstance(error, SyntaxError) else None, error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_filename == str(source):

@@ -74,9 +74,9 @@ def _check_folder(folder: Path) -> None:
 def write_bytes(path: Path | str, content: bytes | memoryview, durable: bool = False) -> None:
     """Write ``content`` to ``path`` atomically. Missing directories are created.
 
-    An existing file keeps its permissions and, if this user may set it, its owner. If ``durable`` is True, the file is
-    on disk when the function returns, with its name. Raise InputError if ``check_output`` rejects the path. Raise
-    OSError with ``path`` if a system call fails.
+    An existing file keeps its permissions and, if this user may set it, its owner. If ``durable`` is True, the file and
+    its name are on disk when the function returns. Raise InputError if ``check_output`` rejects the path. Raise OSError
+    with ``path`` if a system call fails.
     """
     check_output(path)
     target = _follow(path)

@@ -31,7 +31,7 @@ def cut(text: str, most: int = MOST_LETTERS) -> str:
 
 
 def quote(value: object) -> str:
-    """Return the ``repr`` of a value, shortened to at most a hundred characters and "…".
+    """Return the ``repr`` of a value. After a hundred characters, it is cut and ends with "…".
 
     >>> quote("all_reduce"), len(quote("a" * 1000)) < 120
     ("'all_reduce'", True)
@@ -55,7 +55,7 @@ def describe_accepted(problem: str, message: str) -> str:
 
 
 def name_some(names: Sequence[object], between: str = ", ") -> str:
-    """Join up to eight names with ``between``. If there are more, add their number.
+    """Join up to eight names with ``between``. If there are more, add the number of omitted names.
 
     >>> name_some([1, 2, 4]), name_some(range(10))
     ('1, 2, 4', '0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
@@ -125,10 +125,11 @@ def make_printable(text: str, keep: str = "", most: int = MOST_PRINTED) -> str:
 
 
 def suggest(name: str, known: Iterable[str], more: str = "") -> str:
-    """Return the advice for an unknown name: similar known names, or all known names. ``more`` ends the list of names.
+    """Return the advice for an unknown name: similar known names, or all known names. ``more`` is added to them.
 
-    If there are similar names, the list of all names follows only if it has at most eight. For names such as
-    ``all_reduce/ring``, only the part after the slash is compared, so ``ring`` is similar to every collective's ring.
+    If there are similar names, all names are listed only if there are at most eight. In names such as
+    ``all_reduce/ring``, only the part after the slash is compared. Therefore, ``ring`` is similar to the ring of every
+    collective.
 
     >>> suggest("rings", ["ring", "naive"])
     'did you mean ring? (choices: ring, naive)'

@@ -51,7 +51,7 @@ class Spec(NamedTuple):
         return self.reduces and not self.rooted and not self.has_parts
 
     def origin(self, rank: int, part: int) -> int:
-        """Return the part of a contributing rank's buffer that becomes ``part`` of this rank's buffer."""
+        """Return the part of a contributor's buffer that becomes ``part`` of this rank's buffer."""
         return rank if self.moves else part
 
     def result(self, rank: int, world_size: int, root: int) -> range:

@@ -84,7 +84,7 @@ Program = Iterator[Step | Operation]
 def send(peer: int, chunk: int, count: int = 1) -> Operation:
     """Return an operation that sends ``count`` consecutive chunks to rank ``peer``. The first one is ``chunk``.
 
-    Raise InputError for an invalid peer, chunk or count, with the line of the call.
+    Raise InputError for an invalid peer, chunk or count. The message names the line of the call.
 
     >>> print(send(1, chunk=4, count=2))
     send(to rank 1, chunk 4..5)
@@ -253,7 +253,7 @@ def _member(ranks: Sequence[int], index: int) -> int:
 
 
 def as_step(yielded: object) -> Step:
-    """Return a value that a program yielded as a step, which is a tuple of operations.
+    """Convert a value that a program yielded into a step, which is a tuple of operations.
 
     The value can be an operation, or a tuple or list of operations. Raise InputError for any other value.
     """

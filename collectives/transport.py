@@ -10,7 +10,7 @@ from collectives.quoting import quote
 
 @dataclass(frozen=True)
 class TcpTerms:
-    """The parameters of the model of gloo over TCP. Each parameter has a value that disables its effect.
+    """The parameters of the model of gloo over TCP. Most parameters have a value that disables their effect.
 
     Packets have the sizes that a Linux traffic shaper counts: without preamble, checksum and interframe gap. At an MTU
     of 1500 bytes, a packet with 1448 bytes of payload takes 1514 bytes. Raise InputError for an invalid value.

@@ -52,7 +52,6 @@ def _closest(text: object, units: Mapping[str, Fraction | int]) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def _read(text: str) -> tuple[Fraction, str]:
-    """Return the number and the unit of a text, or (0, "") if it is invalid."""
     match = _QUANTITY.fullmatch(text)
     return (Fraction(0), "") if match is None else (Fraction(match[1]), match[2])
 
@@ -122,7 +121,7 @@ def as_bytes(value: object, name: str, instead: str = "") -> int:
 
 
 def format_size(nbytes: float) -> str:
-    """Format a size in bytes as GiB, MiB, KiB or B with four significant digits, or as whole GiB from 10,000 GiB on.
+    """Format a size in bytes in a suitable unit with four significant digits. From 10,000 GiB on, show whole GiB.
 
     >>> format_size(65536), format_size(20_000 * 2**30)
     ('64 KiB', '20,000 GiB')
@@ -144,7 +143,7 @@ def count(number: int, noun: str) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Format a time in a suitable unit with three significant digits, or in whole seconds from 1,000 s on.
+    """Format a time in a suitable unit with three significant digits. From 1,000 s on, show whole seconds.
 
     >>> format_time(0.0123)
     '12.3 ms'

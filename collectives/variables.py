@@ -1,6 +1,6 @@
 """Check the values of numeric environment variables that Ringlab or its libraries read.
 
-The check is made at the start, because an invalid value would otherwise fail late, or without a message.
+The values are checked before any work, because an invalid value would otherwise fail late, or without a message.
 """
 
 import os
@@ -44,7 +44,7 @@ def check_variables(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def refused(name: str, value: str, ways_out: str, environment: Mapping[str, str] = os.environ) -> InputError:
-    """Return an InputError about an environment variable. Its attribute ``rank`` is the value of RANK, or "0"."""
+    """Return an InputError about an environment variable, with an attribute ``rank``: the value of RANK, or "0"."""
     error = InputError(f"the environment variable {name} is {quote(value)}; {ways_out}")
     vars(error)["rank"] = environment.get("RANK", "0")
     return error

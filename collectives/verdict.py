@@ -82,11 +82,12 @@ def prove(
 ) -> Verdict:
     """Prove an algorithm at each world size and for each root, from the smallest world size to the first failure.
 
-    ``on_proved`` is called after each world size with the sum of the world sizes so far. World sizes that take too much
-    memory are skipped, and an interrupt ends the proof. Both are raised if no world size was proved before.
+    ``on_proved`` is called after each world size with the sum of the world sizes so far. A world size that takes too
+    much memory is skipped. An interrupt ends the proof. TooLarge and KeyboardInterrupt are raised if no world size was
+    proved before.
 
     If the algorithm fails with one rank, the next world size is also tried, because a failure with several ranks is
-    easier to understand. It is not tried if the program timed out.
+    easier to understand. This is not done if the program timed out.
     """
     reports: list[ProofReport] = []
     undefined: dict[int, str] = {}
@@ -132,7 +133,7 @@ def prove(
 
 
 def differs_from(algorithm: Algorithm) -> int | None:
-    """Return the smallest world size, from 2 to 9, at which ranks reduce in different orders, or None."""
+    """Return the smallest world size, from 2 to 9, at which ranks reduce in different orders. None if there is none."""
     shared = ORDERS_COMPARED if algorithm.spec.is_shared else ()
     return next((p for p in shared if not is_bitwise_identical(algorithm, p)), None)
 

@@ -220,7 +220,7 @@ AnyClusterSection = Annotated[
 
 
 def describe_foreign_key(section: type[ClusterSection], key: str) -> str | None:
-    """Return a message if ``key`` belongs to other kinds of clusters than ``section``, or None if it is unknown."""
+    """Return a message if ``key`` belongs to other kinds of clusters. Return None if no kind of cluster has the key."""
     sections: list[type[ClusterSection]] = [*TOPOLOGY_SECTIONS.values(), MachineSection, SystemSection]
     owners = [other.label for other in sections if key in other.key_names()]
     if not owners:

@@ -28,8 +28,8 @@ class Reference(NamedTuple):
 def read_reference(value: object, accepted: str) -> Reference:
     """Return the Reference for a name, or for a table with ``name`` and parameters.
 
-    Raise InputError with the message ``accepted`` if there is no name. Raise InputError if a parameter is neither an
-    integer nor a string.
+    Raise InputError with the message ``accepted`` if there is no name, or with another message if a parameter is
+    neither an integer nor a string.
     """
     name, parameters = value, {}
     if isinstance(value, dict):

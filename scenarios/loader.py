@@ -152,9 +152,9 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
 
 
 def devices_to_predict(reference: str | Path, overrides: Sequence[str] = ()) -> int | None:
-    """Return the world size of a scenario that only has a training for many devices, or None for other scenarios.
+    """Return the world size of a scenario whose only workload is a training run that ranks cannot run.
 
-    Raise InputError if the scenario is invalid.
+    Return None for other scenarios. Raise InputError if the scenario is invalid.
     """
     builder = builder_of(reference, overrides)
     section = builder.read()
@@ -199,12 +199,15 @@ class Builder:
     overrides: tuple[str, ...] = ()
 
     def read(self, *values: str) -> ScenarioSection:
-        """Return the validated scenario file, after applying all overrides and then ``values``."""
+        """Return the validated scenario file with all overrides applied, followed by those in ``values``."""
         text = read_text(self.path, FileBytes.SCENARIO)
         return _read(self.path, text, (*self.overrides, *values), self.where)
 
     def title(self, section: "ScenarioSection") -> str:
-        """Return the title, or the file name with the overrides if they change the cluster but not the title."""
+        """Return the title of the scenario, or its file name if it has no title.
+
+        If overrides change the cluster but not the title, return the file name with these overrides.
+        """
         name = make_printable(self.path.stem)
         keys = [text.partition("=")[0].strip() for text in self.overrides]
         changed = [text for text, key in zip(self.overrides, keys, strict=True) if key.startswith("cluster.")]
@@ -227,7 +230,7 @@ class Builder:
         return section.training
 
     def check_spread(self, section: ScenarioSection) -> None:
-        """Raise InputError for ``[faults]`` or ``[[what_if]]`` if a scenario only has a training on many devices."""
+        """Raise InputError if a scenario without a collective has ``[faults]`` or ``[[what_if]]`` tables."""
         if section.collective is None and section.faults is not None:
             raise InputError(
                 f"{self.where}: faults: training on many devices does not support [faults]; remove [faults], "
@@ -340,7 +343,7 @@ class Builder:
     def find_sync(self, sync: Sync, clusters: Sequence[Cluster], key: str) -> Algorithm:
         """Return the all_reduce algorithm of a gradient synchronization. Raise InputError if replicas would diverge.
 
-        Clusters with more than ``MOST_PROVED`` ranks are checked at that number.
+        For clusters with more than ``MOST_PROVED`` ranks, the algorithm is checked at ``MOST_PROVED`` ranks.
         """
         algorithm = self.find_algorithm(sync, "all_reduce", clusters, key)
         for cluster in clusters:

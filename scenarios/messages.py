@@ -17,7 +17,7 @@ AnySection = TypeVar("AnySection", bound=BaseModel)
 
 
 def read_section(content: dict[str, Any], where: str, section_type: type[AnySection]) -> AnySection:
-    """Return ``content`` as a ``section_type``. Raise InputError, with file, key, value and fix, if it is invalid."""
+    """Return ``content`` as a ``section_type``. Raise InputError with the wrong key and advice if it is invalid."""
     try:
         return section_type.model_validate(content)
     except ValidationError as error:

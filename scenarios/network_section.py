@@ -52,7 +52,7 @@ class ClusterSection(Section):
 
     @classmethod
     def key_names(cls) -> list[str]:
-        """Return the keys of this table, first those that only this kind of cluster has."""
+        """Return the keys of this table. The keys that only this kind of cluster has come first."""
         return sorted(cls.model_fields, key=lambda key: key in NetworkSection.model_fields)
 
 

@@ -22,7 +22,7 @@ from simcomm.model.faults import Faults
 
 
 class NetworkOnlySection(ScenarioSection):
-    """A scenario file of which only the cluster, the faults and the NCCL settings are used."""
+    """A scenario file that is read only for its cluster, its faults and its NCCL settings."""
 
     @model_validator(mode="after")
     def _check_content(self) -> Self:
@@ -41,8 +41,9 @@ def read_network(text: str, ranks: int = 0, changes: Sequence[str] = ()) -> Read
     It can also set keys, such as ``topology=star hosts=8``. ``changes`` sets further keys. A key without a dot belongs
     to ``[cluster]``. Raise InputError if ``text`` does not describe a network, or if a key is invalid.
 
-    If ``ranks`` is 0, each host has a rank. For a preset, these are the GPUs of one machine; ``this-machine`` has two
-    ranks. If there are fewer ranks than hosts, hosts stay unused. If there are more, hosts are added to the switches.
+    If ``ranks`` is 0, each host has one rank. A preset then has one rank per GPU of one machine, and ``this-machine``
+    has two ranks. If there are fewer ranks than hosts, hosts stay unused. If there are more, hosts are added to the
+    switches.
 
     >>> read_network("topology=star hosts=8 bandwidth='10 Gbit/s' latency='5 us'", ranks=4).cluster.world_size
     4

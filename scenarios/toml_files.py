@@ -68,7 +68,7 @@ def override(table: Table, text: str) -> None:
     """Set one key of ``table``. ``text`` is ``section.key=value``, where the value is TOML or an unquoted string.
 
     A number in the key is an index of a list, as in ``cluster.link.8.bandwidth=1 Gbit/s``. Raise InputError if ``text``
-    has another form, if the list has no such entry, or if a part of the key is not a table.
+    does not have this form, if the list has no such entry, or if a part of the key is not a table.
     """
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")

@@ -49,9 +49,9 @@ def fill_buckets(
 ) -> list[Bucket]:
     """Return the buckets that the gradients fill in the given order.
 
-    A bucket is closed as soon as it has at least ``bucket_bytes``. The limit of the first bucket is ``first_bytes`` if
-    that is smaller. Default of ``first_bytes``, as in torch: 1 MiB if ``bucket_bytes`` is the default, otherwise
-    ``bucket_bytes``. The last bucket can have fewer bytes.
+    A bucket is closed as soon as it has at least ``bucket_bytes``. The first bucket is closed at ``first_bytes`` if
+    that is smaller. As in torch, ``first_bytes`` defaults to 1 MiB if ``bucket_bytes`` is the default, and to
+    ``bucket_bytes`` otherwise. The last bucket can have fewer bytes.
 
     >>> fill_buckets([Gradient(3, 0.1), Gradient(9, 0.5), Gradient(2, 1.0)], bucket_bytes=8, first_bytes=1)
     [Bucket(nbytes=3, ready=0.1), Bucket(nbytes=9, ready=0.5), Bucket(nbytes=2, ready=1.0)]

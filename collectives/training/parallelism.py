@@ -39,11 +39,12 @@ LOADERS = ("synthetic", "dali", "decode", "text")  # loaders of samples
 class Parallelism:
     """The parallelism strategy and the device mesh of a training run. Raise InputError for an invalid combination.
 
-    If ``data`` is 0, ``for_devices`` sets it to the number of devices that the other axes leave. A pipeline runs a
-    batch as ``microbatches`` in the order of ``schedule``. With ``naive``, the batch is not divided, so one stage works
-    at a time. With ``interleaved``, each device has ``virtual`` stages. ``sequence`` also shards the activations that
-    tensor parallelism replicates (Korthikanti et al., https://arxiv.org/abs/2205.05198). The ``experts`` of each
-    block's MLP are sharded over ``expert`` of the ``data`` devices. ``top_k`` experts process each token.
+    If ``data`` is 0, ``for_devices`` computes it from the number of devices and the other axes. A pipeline divides a
+    batch into ``microbatches`` and runs them in the order of ``schedule``. With ``naive``, the batch is not divided, so
+    one stage works at a time. With ``interleaved``, each device has ``virtual`` stages. ``sequence`` also shards the
+    activations that tensor parallelism replicates (Korthikanti et al., https://arxiv.org/abs/2205.05198). The
+    ``experts`` of each block's MLP are sharded over ``expert`` of the ``data`` devices. ``top_k`` experts process each
+    token.
 
     >>> Parallelism(tensor=4).for_devices(8).data
     2

@@ -74,7 +74,7 @@ class Recipe:
         return self.learning_rate * (sqrt(world_size) if self.scale_learning_rate == "sqrt" else world_size)
 
     def learning_rate_factor(self, step: int, steps: int) -> float:
-        """Return the factor by which warm-up and schedule multiply the learning rate in ``step`` of 0 to ``steps - 1``.
+        """Return the factor on the learning rate from warm-up and schedule, for ``step`` 0 to ``steps - 1``.
 
         >>> [Recipe(warm_up=4, schedule="linear").learning_rate_factor(step, 12) for step in (0, 3, 4, 8, 11)]
         [0.25, 1.0, 1.0, 0.5, 0.125]

@@ -20,9 +20,10 @@ PREFETCHED = 2  # batches that each worker loads ahead by default, as in torch's
 class DataLoading:
     """Options for loading images. Where torch's DataLoader has the option, the name is the same.
 
-    ``random_crop`` pads each side of an image with this number of pixels and then crops it to its size. ``flip``
-    mirrors an image with a probability of one half. Both depend only on the seed, the epoch and the image. Therefore,
-    they are the same on any number of ranks and after a restart. Raise InputError for an invalid value.
+    With ``random_crop``, each side of an image is padded with this number of pixels, and the image is cropped to its
+    size. ``flip`` mirrors an image with a probability of one half. Both depend only on the seed, the epoch and the
+    image. Therefore, they are the same on any number of ranks and after a restart. Raise InputError for an invalid
+    value.
     """
 
     num_workers: int = 0  # loader processes per rank; 0: the rank loads a batch when it needs one

@@ -9,7 +9,7 @@ CHANNELS = ((3, 32, 1), (32, 64, 2), (64, 128, 2), (128, 256, 2), (256, 256, 1))
 
 
 def build() -> "nn.Module":
-    """Return the network. Its inputs are images of 3 x 32 x 32 numbers, and its outputs are ten classes."""
+    """Return the network. An input is an image of shape [3, 32, 32]. The outputs are the logits of ten classes."""
     from torch import nn  # slow to import
 
     blocks = [
