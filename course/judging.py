@@ -154,7 +154,7 @@ class Judge:
         return judged
 
     def _try(self, exercise: Exercise, world_size: int) -> tuple[_Trial | None, dict[str, Any] | None]:
-        """Run the check on virtual ranks. Return the run, or None if it did not finish, and the error or None."""
+        """Run the check on virtual ranks. Return the run (None if it failed) and the error (None if correct)."""
         path = self.path.resolve()
         with TemporaryDirectory(prefix="ringlab-learn-") as folder:
             program = UserProgram(
@@ -241,7 +241,7 @@ def _wrong_cost(exercise: Exercise, trial: _Trial, world_size: int) -> Iterator[
 
 
 def _sizes(nbytes: list[int]) -> str:
-    """Format sizes as text. Equal sizes are counted.
+    """Format sizes as text, and combine equal sizes.
 
     >>> _sizes([100, 100, 7])
     '2 x 100 B, 7 B'

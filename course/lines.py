@@ -56,7 +56,7 @@ class LineNotes(TorchDispatchMode):
         return self.locate()[0]
 
     def locate(self) -> tuple[int, str]:
-        """Return the running line (0: none), and the name ("": none) of the send or receive function that it called."""
+        """Return the running line (0 if none) and the send or receive function that it called ("" if none)."""
         frame: FrameType | None = sys._getframe(1)
         line, called = 0, ""
         while frame is not None:
@@ -81,14 +81,14 @@ class LineNotes(TorchDispatchMode):
             self.written.append((begin, begin + (last + 1) * tensor.element_size(), line))
 
     def profile(self, frame: FrameType, event: str, value: Any) -> None:
-        """Record the line of the last return, except in other exercises' functions. A ``sys.setprofile`` hook."""
+        """A ``sys.setprofile`` hook that records the line of the last return, except in other exercises' functions."""
         if event == "return" and frame.f_code.co_filename == self.file:
             outer = frame.f_code.co_qualname.partition(".")[0]
             if outer not in (*self.others, "<module>"):
                 self.returned, self.is_procedure = frame.f_lineno, value is None
 
     def line_of(self, error: WrongAnswerError) -> tuple[int, str]:
-        """Return the line that probably caused a wrong answer, and a sentence that says why, or "" if it is obvious."""
+        """Return the line that probably caused a wrong answer, and an explanation ("" if none is necessary)."""
         tensor = error.tensor
         if isinstance(tensor, torch.Tensor) and is_plain(tensor) and tensor.numel():
             steps = zip(error.place, tensor.stride(), strict=True)
@@ -143,7 +143,7 @@ class LineWatcher(Watcher):
                 self.notes.note(tensor, self._lines[call])
 
     def waited(self, posted: Any) -> None:
-        """Add the seconds that the rank has waited to the running line."""
+        """Attribute the seconds that the rank has just waited to the running line."""
         if posted.rank is self.rank:
             self.notes.waited[self.notes.here()] += self.rank.clock - self._clock
             self._clock = self.rank.clock

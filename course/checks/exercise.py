@@ -65,10 +65,10 @@ class Exercise:
 class Shown:
     """How ``learn --show`` runs a lesson's file, and the library algorithm that the player shows next to it.
 
-    If ``call`` is set, each rank passes a float32 tensor to it, and the player shows these tensors. Each must end as
-    the sum of all ranks' tensors, or as the tensor of ``root``. If ``record`` is set, the file's ``main`` runs, and
-    each forward and backward adds a ``StageSpan`` to the list that ``record`` received. Otherwise, the file runs as a
-    program.
+    If ``call`` is set, each rank passes a float32 tensor to it, and the player shows these tensors. At the end, each
+    must contain the sum of all ranks' tensors or, if ``root`` is set, that rank's tensor. If ``record`` is set, the
+    file's ``main`` runs, and each forward and backward adds a ``StageSpan`` to the list that ``record`` received.
+    Otherwise, the file runs as a program.
     """
 
     ranks: int
@@ -206,7 +206,7 @@ def value_at(rank: int, place: int) -> float:
 
 
 def counts_in(value: float) -> dict[int, int]:
-    """Return how often a sum contains each rank's test value. Return {} if ``value`` is no sum of test values.
+    """Return how many times a sum contains each rank's test value. Return {} if it contains none.
 
     >>> counts_in(value_at(0, 3) + 2 * value_at(2, 3)), counts_in(7.5)
     ({0: 1, 2: 2}, {})

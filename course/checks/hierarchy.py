@@ -64,7 +64,7 @@ def hierarchical_all_reduce(lesson: ModuleType) -> None:
 
 
 def seconds(p: int, nbytes: float) -> float:
-    """Return the predicted seconds of the lesson's three stages: rings inside the racks, all_reduces over the trunk."""
+    """Return the predicted seconds of reduce_scatter and all_gather in the racks, and all_reduce over the trunk."""
     hosts = p // 2
     inside = 2 * (hosts - 1) * (ALPHA + nbytes / hosts * BETA)
     return inside + 2 * (2 * ALPHA + nbytes / 2 * BETA)

@@ -28,7 +28,7 @@ def meshes() -> FoundMeshes:
 
 
 def numbers_of(mesh: Any, whose: str) -> list[int]:
-    """Return the indices of the predicted meshes that match ``mesh``. Raise WrongAnswerError if none does."""
+    """Return the indices of the predicted meshes that match ``mesh``. Raise WrongAnswerError if none matches."""
     if not isinstance(mesh, dict) or set(mesh) != set(KEYS):
         raise WrongAnswerError(f"{whose} must be a dict with the keys {', '.join(KEYS)}, not {mesh!r}")
     for key, value in mesh.items():

@@ -48,7 +48,7 @@ def tree_seconds(world_size: int, nbytes: int, alpha: float, beta: float) -> flo
 
 
 def ring_wins_from(world_size: int, alpha: float, beta: float) -> float:
-    """Return the bytes n above which a ring, which takes 2 (p - 1) (alpha + n / p beta), is faster than a tree."""
+    """Return the bytes n above which a ring beats a tree. The ring takes 2 (p - 1) (alpha + n / p beta) seconds."""
     raise NotImplementedError
 
 

@@ -83,7 +83,7 @@ def make_model() -> nn.Sequential:
 
 
 def train(how: str, model: nn.Module, finish: Callable[[], None]) -> None:
-    """Run forward and backward, average the gradients, and print the time that this took on rank 0."""
+    """Run forward and backward, average the gradients, and print the time on rank 0 with the label ``how``."""
     torch.manual_seed(1 + dist.get_rank())
     inputs = torch.randn(8, 1286)
     model.zero_grad()

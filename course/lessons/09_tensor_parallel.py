@@ -46,8 +46,8 @@ class ParallelMLP(nn.Module):
     """A layer that computes relu(x @ first.T) @ second.T, with both matrices cut over the ranks.
 
     Cut ``first`` [hidden, width] by its rows, which are the columns of its result. Cut ``second`` [width, hidden] by
-    its columns. Keep this rank's parts as the parameters ``self.first`` and ``self.second``. With ``sequence``, a
-    rank's input and output are only its part of dimension 0. Without it, every rank has the whole input and output.
+    its columns. Keep this rank's parts as the parameters ``self.first`` and ``self.second``. If ``sequence`` is True,
+    each rank has only its part of the input and output along dimension 0. Otherwise, every rank has both as a whole.
     """
 
     def __init__(self, first: torch.Tensor, second: torch.Tensor, sequence: bool = False) -> None:
