@@ -1,9 +1,9 @@
 """The recording of a run: the calls and computing of each rank in order, without communication times.
 
 A *call* is a send, a receive, or one rank's part of a collective. Each *stream* of a rank (its host, or a stream of its
-GPU) has a log. A log entry says that the stream started a call, waited for a call, or began or ended a named span. It
-also has the time that the stream computed before. A recording can be replayed on any cluster, with any algorithm. The
-file is JSON with a schema version.
+GPU) has a log. A log entry records an action of the stream, such as starting a call or waiting for one, and the time
+that the stream computed before. A recording can be replayed on any cluster, with any algorithm. The file is JSON with a
+schema version.
 """
 
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ class RecordedCall(NamedTuple):
 
 
 class LogEntry(NamedTuple):
-    """A post, wait, span mark or signal of a stream, and the seconds of computing since its previous entry."""
+    """An action of a stream, such as starting a call, and the seconds of computing since the previous action."""
 
     stream: int
     did: int  # a Did

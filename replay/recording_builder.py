@@ -141,7 +141,7 @@ class RecordingBuilder:
         self._calls[receiver] = self._calls[receiver]._replace(key=sent.key, peer=sent.rank, tag=sent.tag)
 
     def in_order(self, caller: Hashable, *name: Hashable) -> Hashable:
-        """Return a key for the caller's next call ``name``. All callers' k-th calls of one name have the same key."""
+        """Return a key for the caller's next call of ``name``. The k-th calls of all callers share the k-th key."""
         self._times[caller, name] += 1
         return name, self._times[caller, name]
 

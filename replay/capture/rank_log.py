@@ -42,7 +42,7 @@ class NotedCall(NamedTuple):
 
 
 class NotedEntry(NamedTuple):
-    """The start of a call, or a wait for one. ``took`` is its duration, ``seconds`` the compute time before it."""
+    """The start of a call, or a wait for one. It takes ``took`` seconds, after ``seconds`` of computing."""
 
     did: int
     number: int

@@ -31,7 +31,7 @@ Elements = Callable[[dict[str, Any], int], int]  # function of the named argumen
 
 
 class C10dOperator(NamedTuple):
-    """How a c10d operator is recorded: its collective or message, its element count, and its dtype argument."""
+    """How a c10d operator is recorded: the name of its call, its number of elements, and the source of its dtype."""
 
     verb: str  # a collective, a send or a receive
     elements: Elements
@@ -52,7 +52,7 @@ def flatten(tensors: Any) -> Iterable[torch.Tensor]:
 
 
 def _numel(name: str, times_ranks: bool = False) -> Elements:
-    """Return a function that counts the elements of the argument ``name``, or of all ranks if ``times_ranks``."""
+    """Return a function that counts the elements of an argument, multiplied by the ranks if ``times_ranks`` is True."""
 
     def count(named: dict[str, Any], ranks: int) -> int:
         numel = sum(tensor.numel() for tensor in flatten(named[name]))
@@ -196,7 +196,7 @@ class CallRecorder:
             self._last = self.clock.now()
 
     def _find_gpu(self, tensors: Any) -> torch.device | None:
-        """Return the GPU of ``tensors``, or None if there is none or times are already measured on a GPU."""
+        """Return the GPU of ``tensors``. Return None if there is none, or a GPU already measures the times."""
         device = next((tensor.device for tensor in flatten(tensors) if tensor.is_cuda), None)
         if device is None or isinstance(self.clock, StreamTimer):
             return None
@@ -284,7 +284,7 @@ class CallRecorder:
         return result
 
     def _find_source(self, work: Any, number: int) -> None:
-        """Store the sender of a completed receive from any source."""
+        """Store the sender of a completed receive that accepted any sender."""
         call = self.log.calls[number]
         if call.what == RECV and call.peer < 0:
             ranks = self.log.groups[call.group][1]
@@ -335,7 +335,7 @@ class CallRecorder:
         return self._groups[name]
 
     def _location(self) -> int:
-        """Return the number of the first calling line outside torch and Ringlab, or -1 if there is none."""
+        """Return the log's index of the innermost calling line outside torch and Ringlab, or -1 if there is none."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith((OURS, TORCH, "<")):
             frame = frame.f_back
@@ -367,7 +367,7 @@ class CallRecorder:
 
 
 def record_script(script: Path, arguments: Sequence[str], folder: Path, *, as_module: bool = False) -> None:
-    """Run a script, or a module if ``as_module``, as ``__main__``, and write this rank's log to ``folder``.
+    """Run a script as ``__main__``, and write this rank's log to ``folder``. If ``as_module`` is True, run a module.
 
     Raise RankFailed if the program raises an exception (after writing the log), or if the log cannot be written.
     """

@@ -200,7 +200,7 @@ class _Rank:
         self.builder.compute(self.rank, seconds)
 
     def _do(self, node: ChakraNode, seconds: float) -> float:
-        """Log a node. ``seconds`` is the compute time since the last log entry; return its new value."""
+        """Log a node after ``seconds`` of computing. Return the compute time since the last log entry."""
         for dependency in sorted(node.after):
             if dependency in self.calls and self.nodes[dependency].kind != SEND:
                 self.builder.wait(self.rank, self.calls[dependency], seconds)

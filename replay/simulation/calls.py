@@ -1,4 +1,4 @@
-"""Prepare the calls of a recording for a replay: complete the collectives, and group them by their properties.
+"""Prepare the calls of a recording for a replay: add missing ranks to collectives, and group the collectives.
 
 Logs are split into segments. A segment contains the calls that a stream posts and then waits for without computing in
 between, or a single log entry of another type. A *blocking* call is posted and awaited in the same segment, and nowhere

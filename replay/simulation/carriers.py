@@ -90,7 +90,7 @@ class NetworkCarrier:
         return algorithm
 
     def seconds_inside(self, shape: Shape, ranks: tuple[int, ...]) -> float | None:
-        """Return the seconds from the time when all ranks have entered to the end of the collective.
+        """Return the seconds that the collective takes after its last rank has entered.
 
         None means that the collective's messages are simulated instead.
         """

@@ -35,7 +35,7 @@ class CallFigures(NamedTuple):
 
 
 class MarkFigures(NamedTuple):
-    """The number, mean and maximum duration of all spans with one name, such as training steps."""
+    """The number, mean and maximum seconds of the finished spans with one name, such as training steps."""
 
     name: str
     number: int
@@ -116,7 +116,7 @@ def call_figures(run: ReplayedRun) -> list[CallFigures]:
 
 
 def mark_figures(run: ReplayedRun) -> list[MarkFigures]:
-    """Return the number, mean and maximum duration of the spans with each name."""
+    """Return the number, mean and maximum seconds of the finished spans with each name."""
     segments, recording = run.segments, run.recording
     times = run.started[run.layout.segment_stage]
     opened: dict[tuple[int, int], list[float]] = {}
@@ -175,7 +175,7 @@ def _waiting_inside(run: ReplayedRun) -> Iterator[Unfinished]:
 
 
 def describe_stuck(run: ReplayedRun) -> list[str]:
-    """Return a sentence for each call in which ranks hang, with the reason, and one for failed ranks."""
+    """Return sentences that say in which calls ranks hang and why, and which ranks failed."""
     blocked: dict[tuple[str, str], list[int]] = {}
     for stream in np.flatnonzero(~np.isfinite(run.finished_streams)).tolist():
         rank = run.recording.streams[stream].rank

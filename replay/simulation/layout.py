@@ -1,9 +1,9 @@
 """Lay out a replay as stages of the kernel's agents: first the streams, then the calls that run in parallel.
 
-An agent runs its stages one after the other. Each stream is an agent. Each of its segments has a stage that computes,
-and a stage that posts and awaits messages, or several that run the steps of a collective. A call that runs in parallel
-with its stream has an agent for each channel, which begins the call, runs its steps and ends it. A *signal* is a
-message that takes no time. It begins or ends a call, or synchronizes streams.
+An agent runs its stages one after the other. Each stream is an agent. Each of its segments has a stage that computes.
+It is followed by a stage that posts and awaits messages, or by several stages that run the steps of a collective. A
+call that runs in parallel with its stream has an agent for each channel, which begins the call, runs its steps and ends
+it. A *signal* is a message that takes no time. It begins or ends a call, or synchronizes streams.
 """
 
 from dataclasses import dataclass
@@ -96,7 +96,7 @@ class ReplayLayout:
 def lay_out(
     recording: Recording, segments: Segments, calls: ReplayedCalls, classes: list[CallClass], line: Ints
 ) -> ReplayLayout:
-    """Return the layout of a recording. ``line`` numbers the communicator of each call; calls of 0 may overlap."""
+    """Return the layout of a recording. ``line`` has the communicator of each call, or 0 if it may overlap others."""
     making = _Making(recording, segments, calls, line)
     making.choose_inline(classes)
     making.lay_streams()

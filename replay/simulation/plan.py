@@ -175,7 +175,7 @@ def slowed(work: Tasks, faults: Faults) -> Tasks:
 
 
 def number_routes(messages: ReplayedMessages, which: Bools, world_size: int) -> tuple[Pairs, Ints]:
-    """Return the rank pair of each route, and the route number of each message: 0 for messages outside ``which``."""
+    """Return the rank pair of each route, and each message's route number, or 0 if ``which`` is False for it."""
     code = messages.src * world_size + messages.dst
     distinct, pair = np.unique(code[which], return_inverse=True)
     route = np.zeros(len(code), np.int64)
@@ -226,7 +226,7 @@ def _assemble(stages: Stages, source: Ints, sink: Ints, route: Ints, nbytes: Flo
 
 
 def _extra(messages: ReplayedMessages, signals: int, faults: Faults) -> Floats:
-    """Return the seconds that each message takes in addition to its route. The array is empty if all are 0."""
+    """Return the seconds that each message takes in addition to its route. Return an empty array if all are 0."""
     extra = messages.seconds
     if faults.messages is not None:
         names = (messages.collective, messages.src, messages.dst, messages.channel, messages.step, messages.chunk)

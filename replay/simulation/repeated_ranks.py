@@ -29,7 +29,7 @@ Ranks = tuple[int, ...]
 
 
 def find_models(only: Sequence[int], world_size: int) -> list[int]:
-    """Return for each rank the rank whose calls it repeats: the nearest rank in ``only`` that is not higher.
+    """Return the recorded rank that each rank repeats: the highest rank in ``only`` that does not exceed it.
 
     >>> find_models([0, 2], 4)
     [0, 0, 2, 2]
@@ -87,7 +87,7 @@ def repeat_ranks(recording: Recording, models: Sequence[int], made_groups: Seque
     """Return the recording of all ranks, in which rank r repeats the recorded rank ``models[r]``.
 
     ``made_groups`` lists the ranks of all groups in order of creation. Raise InputError if a repeated call's group has
-    no counterpart with the repeating rank.
+    no counterpart that contains the repeating rank.
     """
     groups = _Groups(recording, made_groups)
     calls, entries, streams = list[dict[str, Ints]](), list[dict[str, Any]](), list[ExecutionStream]()

@@ -88,14 +88,14 @@ class ReplayedRun:
 
     @cached_property
     def stage_end(self) -> Floats:
-        """The end time of each stage in seconds, or nan or infinity if the stage never ends."""
+        """The end time of each stage in seconds: nan if it never ends, or infinity if its agent has no later stage."""
         following = self.planned.plan.stages["following"][:-1]
         agents = self.world.agents["finished"][self.planned.plan.stages["agent"][:-1]]
         return np.asarray(np.where(following >= 0, self.started[following], agents), np.float64)
 
     @property
     def work_end(self) -> Floats:
-        """The end time of each task in seconds."""
+        """The end time of each compute task in seconds. A task that never ends has nan or infinity."""
         return self.stage_end[self.planned.work.stage]
 
     @cached_property
@@ -159,7 +159,7 @@ class Replayer:
         )
 
     def _lines(self, carrier: NetworkCarrier) -> Ints:
-        """Return the number of the communicator that orders each call, or 0 if the call may overlap others."""
+        """Return the number of each call's communicator, or 0 if the call may overlap others."""
         line = np.append(
             self.recording.calls.line, np.zeros(len(self.calls.rank) - len(self.recording.calls), np.int64)
         )
