@@ -26,7 +26,7 @@ AnyScenario = TypeVar("AnyScenario", bound=LoadedScenario)
 
 
 def on_emulated(scenario: AnyScenario) -> AnyScenario:
-    """Return the scenario on its emulated cluster. Raise InputError if faults or the cluster cannot be emulated."""
+    """Return the scenario with its cluster emulated. Raise InputError if it has faults or cannot be emulated."""
     if scenario.faults != NO_FAULTS:
         raise InputError(
             f"{scenario.path}: faults cannot be reproduced on an emulated network; remove [faults], "
@@ -51,7 +51,7 @@ def emulated(cluster: Cluster, progress: Progress) -> Iterator[EmulatedNetwork]:
 
 
 def as_built(scenario: AnyScenario, network: EmulatedNetwork) -> AnyScenario:
-    """Return the scenario. Its latencies are 0 if this machine's kernel cannot delay packets."""
+    """Return the scenario as emulated: without latencies if this machine's kernel cannot delay packets."""
     if network.delays or not network.plan.is_delayed:
         return scenario
     return replace(scenario, cluster=without_latencies(scenario.cluster))

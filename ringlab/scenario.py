@@ -1,6 +1,6 @@
 """The Python API of scenarios: ``load`` a scenario, then predict, run, compare, trace or draw it.
 
-The functions also accept a file or the name of a built-in scenario. They are the methods of ``Scenario``.
+The functions accept a Scenario, a file or the name of a built-in scenario. They are also methods of ``Scenario``.
 """
 
 from dataclasses import fields, replace
@@ -152,7 +152,7 @@ def plot(
 
     For a "path", ``source`` may also be a trace. If it is a scenario, ``algorithm`` and ``size`` select the run. By
     default, this is the last algorithm at the largest size. Raises InputError if ``kind``, the algorithm or the suffix
-    is unknown, or if the scenario lacks what ``kind`` shows.
+    is unknown, or if the scenario has nothing of this kind to plot.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -239,7 +239,7 @@ def load(reference: str | Path, *changes: str | Algorithm) -> Scenario:
     """Read a scenario file or a built-in scenario, and apply changes.
 
     A change is a string ``section.key=value`` as for ``--set``, or another algorithm to compare. Raises InputError if
-    the file or a change is invalid. The message has the file, the key, the value and the accepted values.
+    the file or a change is invalid. The message names the file, the key, the value and the accepted values.
 
     >>> load("star8", "cluster.hosts=16").cluster.world_size
     16

@@ -60,10 +60,10 @@ class Session:
         return computing(self.progress, text)
 
     def find_calibration(self, scenario: LoadedScenario) -> Calibration | None:
-        """Return the session's calibration. If it has none, return the cached one if the scenario requires one.
+        """Return the session's calibration. If it is None and the scenario requires one, return the cached one.
 
-        Returns None if no calibration is required, or if none is cached or it is too old. Raises InputError if the file
-        is invalid, or if the session has a calibration that the scenario does not use.
+        Returns None if no calibration is required, or if the cached one is missing or too old. Raises InputError if the
+        file is invalid, or if the session has a calibration that the scenario does not use.
         """
         source = self.calibration
         if source is None:
@@ -87,8 +87,8 @@ class Session:
     def find_or_calibrate(self, scenario: LoadedScenario) -> Calibration | None:
         """Return the scenario's calibration. If it is required but missing, incomplete or noisy, measure it first.
 
-        Measuring takes about 15 seconds. Few sizes other than the scenario's are measured, unless an algorithm is
-        ``auto``. A calibration that the session itself has is used even if it is noisy.
+        Measuring takes about 15 seconds. Unless an algorithm is ``auto``, few sizes other than the scenario's are
+        measured. A calibration that was passed to the session is used even if it is noisy.
         """
         ranks = needed_ranks(scenario)
         if ranks is None or self.is_calibrated(scenario):
@@ -135,9 +135,9 @@ class Session:
     ) -> tuple[Calibration, str]:
         """Measure this machine for ``calls`` and ``trainings``, and return the calibration and its cache file.
 
-        The file is "" if it cannot be written. With ``brief``, few message sizes other than those of ``calls`` are
-        measured, and noise is not reported. Raises InputError if a value is invalid. Raises RunFailed if a rank fails,
-        or if measurements are noisy and ``accept_noise`` is not set.
+        The file is "" if it cannot be written. If ``brief`` is True, few message sizes other than those of ``calls``
+        are measured, and noise is not reported. Raises InputError if a value is invalid. Raises RunFailed if a rank
+        fails, or if measurements are noisy and ``accept_noise`` is not set.
         """
         import realcomm  # predictions do not need it
 

@@ -1,6 +1,6 @@
-"""Renders answers for a terminal and as HTML, and formats numbers.
+"""Renders the results of commands for a terminal and as HTML, and formats numbers.
 
-An answer is a sequence of parts: tables, lines, and sentences.
+A result is a sequence of parts: tables, lines, and sentences.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ Bounds = tuple[float, float]  # the low and the high end of an interval
 
 
 class Cell(NamedTuple):
-    """A table cell. In HTML, its color shows its ``kind``."""
+    """A table cell. In HTML, ``kind`` selects its color."""
 
     text: str
     kind: str = ""  # good, fair or poor
@@ -41,7 +41,7 @@ Row = Sequence[str | Cell]
 
 
 class Line(NamedTuple):
-    """A line of text. Without ``wrap``, it may be wider than the terminal."""
+    """A line of text. If ``wrap`` is False, the line may be wider than the terminal."""
 
     text: str
     style: str = ""  # bold or dim
@@ -59,7 +59,7 @@ class Table:
     """Rows under headings. The first ``words`` columns contain text; all other columns contain numbers.
 
     ``sections`` divides the rows into groups, each with a name and a number of rows. An additional first column shows
-    the names. If ``letters``, the width of a column, is set, a table that is wider than the terminal is split.
+    the names. If ``letters``, the width of a column, is positive, a table wider than the terminal is split.
     """
 
     title: str | None

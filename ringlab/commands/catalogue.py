@@ -54,7 +54,7 @@ def list_command(
 
 @dataclass(frozen=True)
 class Name(AnswerRecord):
-    """The name of an algorithm, preset, model or scenario that ``ringlab list`` shows, with one line about it."""
+    """An entry of ``ringlab list``: an algorithm, preset, model or scenario, with a one-line description."""
 
     name: str
     about: str
@@ -84,7 +84,7 @@ class Names(Answer):
 
 
 def list_names(kind: str | None = None) -> Names:
-    """Return the names of all built-in algorithms, presets, models and scenarios, with a line about each.
+    """Return all built-in algorithms, presets, models and scenarios with one-line descriptions.
 
     ``kind``, such as "models", selects one category. Algorithms are described by their docstrings, models by their
     parameter counts, presets and scenarios by their titles. Raises InputError for an unknown category.
@@ -149,7 +149,7 @@ class HardwarePart(Answer):
 
 
 def hardware(name: str | None = None) -> HardwareCatalog | HardwarePart:
-    """Return the hardware catalog, or the entry ``name`` in it. Raise InputError for an unknown name.
+    """Return the hardware catalog. If ``name`` is set, return only this entry. Raise InputError for an unknown name.
 
     >>> hardware("dgx-h100").title
     'NVIDIA DGX H100'

@@ -130,7 +130,7 @@ def check(
 
 
 def find_algorithms(reference: str | Algorithm) -> list[Algorithm]:
-    """Return the algorithms that a reference names. Raise InputError if the reference is invalid or names none."""
+    """Return the algorithms that ``reference`` selects, as in ``check``. Raise InputError if it is invalid."""
     if isinstance(reference, Algorithm):
         return [reference]
     check_text("algorithms", reference, "all_reduce/ring")

@@ -1,4 +1,4 @@
-"""``ringlab describe``: write a scenario that describes the machine in logs and topology files."""
+"""``ringlab describe``: write a scenario for the machine that produced logs and topology files."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ def command(
     ] = None,
     json_to: JsonOpt = None,
 ) -> None:
-    """Write a scenario that describes the machine in your logs and topology files. Guessed values are marked."""
+    """Write a scenario for the machine that produced your logs and topology files. Guessed values are marked."""
     if output.suffix != ".toml":
         raise InputError(f"{output}: the output file must end in .toml")
     check_outputs(json_to, output)
@@ -59,7 +59,7 @@ def command(
 
 @dataclass(frozen=True)
 class Description(Answer):
-    """The result of ``ringlab describe``: keys that describe the machine, the origin of each, and a scenario file."""
+    """The result of ``ringlab describe``: the machine's description, the origin of each value, and a scenario file."""
 
     kind: ClassVar[str] = "description"
 

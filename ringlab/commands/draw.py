@@ -38,8 +38,8 @@ USUAL = "star8"  # the scenario in which an algorithm file is drawn by default
 def _load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str]) -> tuple[LoadedScenario, str | None]:
     """Return the scenario to draw, and the name of the algorithm to draw, or None to draw the default.
 
-    The algorithms of a ``source`` ``FILE.py`` are drawn in the scenario ``star8``. An ``algorithm`` ``FILE.py:NAME``
-    replaces the scenario's algorithms, unless the scenario itself loads it from a file.
+    If ``source`` is a ``FILE.py``, its algorithms are drawn in the scenario ``star8``. If ``algorithm`` is
+    ``FILE.py:NAME``, it replaces the scenario's algorithms, unless the scenario already loads NAME from a file.
     """
     if _names_program(source):
         if algorithm is not None:
@@ -226,7 +226,7 @@ def is_record(source: str | Path) -> bool:
 
 
 def check_unused(source: str | Path, why: str, **arguments: object) -> None:
-    """Raise InputError if any of ``arguments`` is set. ``why`` tells the user why they have no effect."""
+    """Raise InputError if any of ``arguments`` is set. ``why`` is the reason that the message states."""
     names = [name for name, value in arguments.items() if value]
     if names:
         raise InputError(f"{source}: {why}; remove {' and '.join(names)}")
@@ -273,7 +273,7 @@ def draw_scenario(
 
 
 def plot_trace(kind: str, source: Path | str, path: Path | str) -> Picture:
-    """Draw the critical path of a trace in a file. Raise InputError unless ``kind`` is "path"."""
+    """Draw the critical path of a recorded trace. Raise InputError unless ``kind`` is "path"."""
     if kind != "path":
         raise InputError(f"{source}: a trace only supports the plot 'path', not {kind!r}")
     trace = read_run(source)
@@ -289,9 +289,9 @@ def plot_scenario(
     size: str | int | None,
     session: Session,
 ) -> Picture:
-    """Simulate a scenario and write a plot. Only a "path" plot has an ``algorithm`` and a ``size``.
+    """Simulate a scenario and plot it. ``algorithm`` and ``size`` are only valid if ``kind`` is "path".
 
-    Raises InputError if ``kind`` or the suffix is unknown, or if the scenario lacks what ``kind`` shows.
+    Raises InputError if ``kind`` or the suffix is unknown, or if the scenario has nothing of this kind to plot.
     """
     _check_kind(kind, path)
     if kind != "path":

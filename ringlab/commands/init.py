@@ -56,8 +56,8 @@ class Beginnings(Answer):
 def init(name: str | None = None, output: Path | str | None = None) -> Beginnings:
     """Copy an example or a built-in scenario for editing. Without a name, only list the names.
 
-    ``output`` is the path of the first file; the others are written next to it. Raises InputError if the name is
-    unknown, if ``output`` is set without a name, or if a file already exists.
+    If several files are copied, ``output`` is the path of the first, and the others are written next to it. Raises
+    InputError if the name is unknown, if ``output`` is set without a name, or if a file already exists.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

@@ -151,7 +151,7 @@ def _place(exercise: JudgedExercise) -> str:
 
 
 def _compare(number: Predicted) -> str:
-    """Compare a prediction with the correct value: return "right", a ratio such as "half of that", or "not that".
+    """Compare a predicted number with the correct one. Return "right", a ratio such as "half of that", or "not that".
 
     >>> _compare(Predicted(2.0, answer=1.0)), _compare(Predicted(2.0, answer=5.0))
     ('half of that', '2.5 times that')
@@ -217,8 +217,8 @@ def play_lesson(
 ) -> tuple[Finished, list[PlayedRun]]:
     """Run a lesson file on virtual ranks. Return the result, and the runs that the player shows.
 
-    The first run is the lesson file's. The second is the library algorithm that the lesson names, if ``cluster`` has as
-    many ranks as the lesson. No run is returned if no message was sent. ``show`` receives the program's output.
+    The first run is the file's own. The second is the lesson's reference algorithm, unless ``cluster`` has more ranks
+    than the lesson. If no message was sent, no run is returned. ``show`` receives the program's output.
     """
     shown, ranks = lesson.shown, min(lesson.shown.ranks, cluster.world_size)
     with TemporaryDirectory(prefix="ringlab-learn-") as folder:

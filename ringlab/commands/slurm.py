@@ -208,8 +208,8 @@ class Job:
 def make_job(scenario: LoadedScenario, reference: str, options: JobOptions | None = None) -> Job:
     """Return the Slurm job that runs a scenario. ``reference`` is the scenario's name or path.
 
-    By default, each machine of the scenario's cluster is a node. Raises InputError unless all nodes have equally many
-    ranks, and together as many as the scenario.
+    By default, each machine of the scenario's cluster is a node. Raises InputError if the nodes have different numbers
+    of ranks, or if their total is not the scenario's number of ranks.
     """
     options = JobOptions() if options is None else options
     cluster, nodes, per_node = scenario.cluster, options.nodes, options.per_node

@@ -142,9 +142,9 @@ class VirtualAnswer(Answer):
         return f"<VirtualAnswer of {self.program}: {', '.join(parts)}>"
 
     def writers(self, files: "FileOptions") -> Iterator[Callable[[], object]]:
-        """Yield a function that writes each requested file. After a run with findings, it may print a note instead.
+        """Yield a function per requested file. It writes the file, or prints that findings prevented this.
 
-        Raises InputError if there is nothing to write although the run has no findings.
+        Raises InputError if there is nothing to write, and the run has no findings.
         """
         requested = [(files.recording, self.recording), (files.trace, self.trace if files.trace else None)]
         for path, content in requested:
@@ -233,7 +233,7 @@ class ProgramCommand(TyperCommand):
     """A command that takes its options before the program or directly after it. Later arguments go to the program."""
 
     def parse_args(self, context: Any, args: list[str]) -> list[str]:
-        """Parse the options. If options directly follow the program's name, move them before it first."""
+        """Parse the options. Options directly after the program's name are first moved in front of it."""
         program, rest = args[: 1 + (args[:1] == ["-m"])], args[1 + (args[:1] == ["-m"]) :]
         options = {name: each for each in self.params for name in each.opts if each.name != "module"}
         place = 0
@@ -375,7 +375,7 @@ def _make_options(program: UserProgram, request: ProgramOptions) -> VirtualOptio
 
 
 def choose_cluster(word: str | None, ranks: int) -> Cluster:
-    """Return the cluster that ``--on`` names. Without a name, return a star with ``ranks`` ranks, or 64 for 0.
+    """Return the cluster that ``--on`` names. Default: a star with ``ranks`` ranks, or 64 ranks if ``ranks`` is 0.
 
     Raise InputError if ``word`` names no network, or one of its keys is invalid.
     """

@@ -1,4 +1,4 @@
-"""Prepares a lesson's run for the player: it adds steps and chunks of messages, buffer contents and pipeline stages."""
+"""Prepares a lesson's run for the player: adds the steps and chunks of messages, buffer contents, and stage times."""
 
 import json
 from bisect import bisect_right
@@ -69,7 +69,7 @@ def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> Played
 
 
 def find_wrong_end(buffers: Buffers | None) -> str:
-    """Describe the first chunk with wrong final contents, and what it must contain. Return "" if all are right."""
+    """Describe the first chunk with wrong final contents, and what it must contain. Return "" if no chunk is wrong."""
     if buffers is None:
         return ""
     last = dict(enumerate(buffers.start.tolist())) | dict(

@@ -59,7 +59,7 @@ class OneRun:
     def simulate_to_failure(self) -> Trace:
         """Simulate the run and return its trace. If the algorithm is incorrect, the trace ends at its first error.
 
-        Raise InputError if the scenario lacks the algorithm, or has no [collective] table but ``nbytes`` is set.
+        Raise InputError if the scenario lacks the algorithm, or if ``nbytes`` is set without a [collective] table.
         """
         try:
             return self.simulate()
@@ -95,7 +95,7 @@ class OneRun:
     def _find(self, candidates: Mapping[str, T]) -> T:
         """Return the candidate with the name of the run's algorithm. Default: the last candidate.
 
-        Parameters can be omitted if the name is unique. The file of ``my.py:fancy`` is ignored.
+        A name without its parameters is accepted if it is unique. For ``my.py:fancy``, the name is ``fancy``.
         """
         name = self.algorithm and check_text("algorithm", self.algorithm, "ring").rpartition(".py:")[2]
         known = ", ".join(candidates) or "none that can be predicted"
@@ -138,7 +138,7 @@ def write_run(scenario: LoadedScenario, session: Session, path: Path) -> None:
 def predict_runs(
     run: OneRun, tick: Tick = lambda *_: None, leave_out: Callable[[TooLarge], None] | None = None
 ) -> list[PlayedRun]:
-    """Simulate runs for the player: the algorithm of ``run`` or, if it is None, the last ``MOST_RUNS`` of the scenario.
+    """Simulate the algorithm of ``run`` for the player or, if it is None, the scenario's last ``MOST_RUNS`` algorithms.
 
     A single run with faults is followed by the same run without faults. If a run is too large, ``leave_out`` is called
     with the error; without ``leave_out``, the error is raised. Raises InputError for an unknown algorithm.
@@ -172,5 +172,5 @@ def beside_measured(predicted: Sequence[PlayedRun], measured: Sequence[Trace]) -
 
 
 def short_name(trace: Trace) -> str:
-    """Return the part of the trace's title after its collective: ``ring`` for ``all_reduce/ring``."""
+    """Return a trace's title without the collective: ``ring`` for ``all_reduce/ring``."""
     return trace.title.partition("/")[2] or trace.title

@@ -19,7 +19,7 @@ class AnswerRecord:
 
 
 class Answer(AnswerRecord):
-    """Base class of the result of a command. ``kind`` is its type in the JSON; ``show`` yields what is printed."""
+    """Base class of command results. ``kind`` is the result's type in JSON, and ``show`` yields the printed parts."""
 
     kind: ClassVar[str]
     interrupted: bool = False  # whether results are missing because the command was interrupted

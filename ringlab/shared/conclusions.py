@@ -19,7 +19,7 @@ WORTH_NAMING = 0.1  # share of the critical path; shorter parts are not named
 
 
 def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return sentences about the fastest algorithm and gradient sync, the largest error, and faults, then ``caveats``.
+    """Return sentences on the fastest algorithms, the largest error and the effects of faults. Append ``caveats``.
 
     If this machine was busy during a comparison, return only a sentence that says so.
     """
@@ -156,7 +156,7 @@ def _worst_error(answer: ScenarioAnswer[Any]) -> list[str]:
 def effect(figures: ClusterFigures[Any], without: ClusterFigures[Any] | None = None) -> str:
     """Describe how faults affect the fastest training run or, without training runs, the fastest collective.
 
-    The time is compared with the one in ``without``, if it has the same cluster. Return "" without faults.
+    If ``without`` has the same cluster, its run without faults is the baseline. Return "" if there are no faults.
     """
     entry = min(_shown(figures), key=lambda each: _seconds(each) or inf, default=None)
     if entry is None or entry.faults is None:

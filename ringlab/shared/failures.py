@@ -72,7 +72,7 @@ def exit_with_a_line(app: typer.Typer) -> None:
 
 @contextmanager
 def refusals_about(subject: str) -> Iterator[None]:
-    """Begin the message of an InputError in the block with ``subject``."""
+    """Prefix the message of an InputError in the block with ``subject``."""
     try:
         yield
     except InputError as error:

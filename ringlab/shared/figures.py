@@ -1,6 +1,6 @@
 """Computes the results of collectives and training runs from their traces: one record for each row of a table.
 
-``N`` is the type of times and rates: ``SideBySide`` in a comparison, else a float, or None for a run that never ends.
+``N`` is the type of times and rates. It is ``SideBySide`` in a comparison, else a float (None: the run never ends).
 """
 
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ class SideBySide(AnswerRecord):
 
 
 def interval_of(value: float | None, uncertainty: float | None) -> tuple[float, float] | None:
-    """Return the interval ``value`` * (1 +- ``uncertainty``), not below 0, or None if an argument is None."""
+    """Return the interval ``value`` * (1 +- ``uncertainty``), cut off below 0. Return None if an argument is None."""
     if value is None or uncertainty is None:
         return None
     return value * max(0.0, 1 - uncertainty), value * (1 + uncertainty)
@@ -48,7 +48,7 @@ N = TypeVar("N")
 
 
 class Figures(AnswerRecord):
-    """Base class for the results of a collective or a training run. In the JSON, ``faults`` is one flat object."""
+    """Base class for the results of a collective or a training run. The JSON flattens the fields of ``faults``."""
 
     def to_dict(self) -> dict[str, Any]:
         content = super().to_dict()
@@ -203,7 +203,7 @@ class PhaseSeconds(NamedTuple):
 
 
 def _exposed_s(trace: Trace, seconds: PhaseSeconds, phases: dict[str, float], training: Training) -> float | None:
-    """Return the exposed communication of a step in seconds, or None if there are no buckets or it is unknown.
+    """Return a step's exposed communication in seconds. Return None if it is unknown or there are no buckets.
 
     GPUs do not report when a bucket is full. Their exposed communication is the sync time, plus the additional time of
     backward compared with a single rank.
@@ -238,7 +238,7 @@ def _exposed_after_buckets(trace: Trace, seconds: PhaseSeconds) -> float | None:
 
 
 def side_by_side(predicted: Number, measured: Number, uncertainty: float | None = None) -> SideBySide:
-    """Combine two values with the relative error of the prediction, which is None if a value is missing or zero."""
+    """Return a predicted and a measured value with the relative error, which is None if a value is None or zero."""
     if not predicted or not measured:  # a sync that overlaps backward has no length
         return SideBySide(predicted, measured, None, uncertainty)
     return SideBySide(predicted, measured, (predicted - measured) / measured, uncertainty)

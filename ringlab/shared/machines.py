@@ -85,7 +85,7 @@ def show_skipped(reasons: Sequence[str]) -> Iterator[Part]:
 
 
 class DevicePrice(NamedTuple):
-    """The price of a device in dollars per hour, or None if it is unknown, and a note on its source."""
+    """The price of a device in dollars per hour, and a note on its source. The price is None if it is unknown."""
 
     dollars: float | None
     note: str | None

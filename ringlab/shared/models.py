@@ -114,7 +114,7 @@ _follow_known = lru_cache(maxsize=16)(_follow)  # a user's file may change and i
 
 
 def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
-    """Return a scenario's training. The compute times that it states are for ``stated_batch`` samples.
+    """Return a scenario's training. Compute times that the scenario states are for ``stated_batch`` samples.
 
     If a language model on GPUs in the catalog has no stated times, they are computed from its dimensions. Raise
     InputError if the model is unknown, or a key does not apply to the model or the GPUs.

@@ -118,7 +118,7 @@ def write_files(*writers: Callable[[], object]) -> None:
 
 
 def write_json(answer: AnswerRecord, json_to: str | None) -> None:
-    """Write the JSON to a file, or to standard output for ``-``. Raise InputError for infinity and NaN."""
+    """Write the JSON to the file ``json_to``, where ``-`` is standard output. Raise InputError for infinity and NaN."""
     if json_to is None:
         return
     try:

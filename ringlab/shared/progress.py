@@ -28,7 +28,7 @@ class Progress:
 
     @contextmanager
     def task(self, text: str, late_s: float = 0.0) -> Iterator[Tick]:
-        """Report the progress of the block if it takes more than ``late_s`` seconds. Yield a callback for counts."""
+        """Report the block's progress if it takes more than ``late_s`` seconds. Yield a function that updates it."""
         yield lambda rank, done, total, now: None
 
     def note(self, text: str) -> None:

@@ -70,7 +70,7 @@ def predictable(trainings: Sequence[Training]) -> list[Training]:
 
 
 def leave_nccl_out(scenario: LoadedScenario) -> LoadedScenario:
-    """Return the scenario without NCCL's own collectives, to run on gloo. Raise InputError if nothing remains."""
+    """Return the scenario without NCCL's own collectives, for a run on gloo. Raise InputError if nothing remains."""
     collective = scenario.collective
     if collective is not None:
         collective = replace(collective, algorithms=collective.programs) if collective.programs else None
@@ -213,8 +213,8 @@ class Simulator:
         """Add the uncertainty of each predicted value to the results on the scenario's own cluster.
 
         Predictions are repeated with each fold of the calibration and, for an emulated cluster, with slower cores. The
-        more they differ, the larger the uncertainty. It also grows with the age of the calibration, except with
-        ``in_turns``.
+        more they differ, the larger the uncertainty. It also grows with the calibration's age unless ``in_turns`` is
+        True.
         """
         age_s = self.calibration.age_s if self.calibration is not None and not in_turns else 0.0
         others = self.places[0].model.alternatives()

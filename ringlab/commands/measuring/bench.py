@@ -261,7 +261,7 @@ def measurements(
 class BenchTable:
     """Prints the table in the format of nccl-tests, one row at a time.
 
-    If printing fails, it raises OSError. With ``goes_on``, it stores the error in ``error`` and prints nothing more.
+    A failure to print raises OSError. If ``goes_on`` is True, it is stored in ``error`` instead, and printing stops.
     """
 
     def __init__(self, benchmark: Benchmark, console: Console, goes_on: bool = False) -> None:

@@ -95,10 +95,11 @@ class Comparison(ScenarioAnswer[SideBySide]):
 def compare(scenario: LoadedScenario, session: Session, emulate: bool = False, thorough: bool = False) -> Comparison:
     """Predict a scenario from a calibration, run it, and return predicted and measured times side by side.
 
-    Without a calibration in the session, use the cached one, or measure a new one. With ``thorough``, calibration and
-    run alternate in one launch. With ``emulate``, emulate the network on this machine, and calibrate on two emulated
-    hosts. Otherwise, the cluster must be this machine, unless a launcher started the ranks on several nodes. Raises
-    RunFailed if a rank fails, and InputError if the scenario has faults or cannot be compared on this machine.
+    If the session has no calibration, the cached one is used, or a new one is measured. If ``thorough`` is True,
+    calibration and run alternate in one launch. If ``emulate`` is True, the network is emulated, and a new calibration
+    uses two emulated hosts. Otherwise, the cluster must be this machine, unless a launcher started the ranks on several
+    nodes. Raises RunFailed if a rank fails, and InputError if the scenario has faults or cannot be compared on this
+    machine.
     """
     if thorough and (emulate or session.calibration is not None or not scenario.cluster.is_here):
         raise InputError(
@@ -154,7 +155,7 @@ def _run_predicted(
 def _measure_in_turns(
     scenario: LoadedScenario, calibration: Calibration | None, session: Session
 ) -> tuple[RunAnswer, Calibration]:
-    """Run a scenario and calibrate in turns, and return both results. ``calibration`` resolves ``auto``."""
+    """Alternate between running a scenario and calibrating. ``calibration`` selects the algorithms for ``auto``."""
     work = Work.of(scenario, calibration)
     session.report_images(work.jobs)
     with session.progress.task("calibrating and running in turns") as tick:
@@ -172,7 +173,7 @@ def make_comparison(
     calibration: Calibration | None,
     load: MachineLoad | None = None,
 ) -> Comparison:
-    """Combine a prediction and a measurement of a scenario. ``load`` defaults to the load during the calibration."""
+    """Combine a prediction and a measurement of a scenario. Default of ``load``: the load during the calibration."""
     collectives = {_identity(row): row for row in predicted.collectives}
     training = {row.gradient_sync: row for row in predicted.training}
     load = load or (calibration.load if calibration else None)

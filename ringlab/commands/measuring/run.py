@@ -95,7 +95,7 @@ def command(
 
 
 def has_parallelism(scenario: str, changes: Sequence[str], replicas_only: Mapping[str, object]) -> bool:
-    """Return whether a scenario has ``[training.parallelism]``. If so, no option in ``replicas_only`` may be set."""
+    """Return whether a scenario has ``[training.parallelism]``. If so, reject set options in ``replicas_only``."""
     if not is_spread(scenario, changes):
         return False
     for name, value in replicas_only.items():
@@ -134,7 +134,7 @@ class Kept(NamedTuple):
 
 
 class Work(NamedTuple):
-    """The collectives and training runs of a scenario, with algorithms in place of ``auto``. Equal ones run once."""
+    """The collectives and training runs of a scenario, with algorithms in place of ``auto``. Duplicates run once."""
 
     scenario: LoadedScenario
     calls: list[CollectiveCall]
@@ -218,7 +218,7 @@ def measure(
     """Run the collectives and training runs of a scenario. ``network`` is the emulated network, if there is one.
 
     A training run is stopped if a step takes longer than the session's timeout. Raises RunFailed if a rank fails, and
-    InputError if ``files`` do not suit the training runs. Raises ProgramError before the first measurement if an
+    InputError if the scenario cannot run with ``files``. Raises ProgramError before the first measurement if an
     algorithm is incorrect.
     """
     work, progress, watch = Work.of(scenario, calibration), session.progress, files.watch

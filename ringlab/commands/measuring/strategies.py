@@ -53,8 +53,8 @@ PARTS = {"compute": "compute", "optimizer": "optimizer", "tensor": "collectives 
 class StrategyAnswer(Answer):
     """The result of ``run`` or ``compare`` for a scenario with ``[training.parallelism]``.
 
-    ``held_bytes`` is the memory of the rank that uses the most. ``alone_losses`` are the losses of a single rank that
-    trains the same first steps for comparison.
+    ``held_bytes`` is the size of each training state, such as the optimizer's, on the rank that uses the most memory.
+    ``alone_losses`` are the losses of a single rank that trains the same first steps for comparison.
     """
 
     kind: ClassVar[str] = "strategy"
@@ -146,7 +146,7 @@ def carry_out(
     trace: Path | None = None,
     weights: Path | None = None,
 ) -> None:
-    """Run a scenario with ``[training.parallelism]``, and write the result. With ``predict``, also predict its step."""
+    """Run a scenario with parallelism, and write the result. If ``predict`` is True, also predict a training step."""
     check_outputs(json_to, trace, weights)
     answer = _train(scenario, overrides, real_session(real), weights, predict=predict)
     writers = [partial(answer.traces[-1].write, trace)] if trace is not None else []
@@ -158,7 +158,7 @@ def run_strategy(
 ) -> StrategyAnswer:
     """Train a scenario's model on this machine with torch's own classes for its ``[training.parallelism]``.
 
-    To compare losses, a single rank also trains the first three steps. The trained state_dict is written to
+    A single rank also trains the first three steps, and its losses are compared. The trained state_dict is written to
     ``weights``. Raises InputError if torch's classes do not support the training, and RunFailed if a rank fails.
 
     >>> run_strategy("examples/fsdp_here.toml").same  # doctest: +SKIP

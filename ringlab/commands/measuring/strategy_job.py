@@ -50,7 +50,7 @@ NOT_RUN = ("experts", "expert", "top_k", "recompute", "overlap", "sync_every", "
 
 @dataclass(frozen=True)
 class StrategyJob:
-    """A training with a parallelism strategy: the plan that the ranks run, and the job to predict."""
+    """A training with a parallelism strategy: the plan that its ranks execute, and the planner's job to predict it."""
 
     spread: SpreadTraining
     job: Job  # on the mesh of all ranks
@@ -226,7 +226,7 @@ class KnownPieces(NamedTuple):
 
 
 def known_pieces(job: StrategyJob, pieces: "Sequence[RankTimes]") -> KnownPieces:
-    """Combine the times of all ranks. Collectives and the step without communication have the slowest rank's time."""
+    """Combine the times of all ranks: the maximum for collectives and the step without communication, else a median."""
     seconds = {timed: max(rank.collectives_s[place] for rank in pieces) for place, timed in enumerate(job.collectives)}
     middle = sorted(pieces, key=lambda rank: rank.computing.step)[len(pieces) // 2].computing
     optimizer = median(rank.optimizer_s for rank in pieces)
@@ -236,11 +236,11 @@ def known_pieces(job: StrategyJob, pieces: "Sequence[RankTimes]") -> KnownPieces
 
 
 def predict_step(strategy_job: StrategyJob, pieces: KnownPieces, *, gloo: bool) -> tuple[StepParts, States]:
-    """Predict a step from the measured times of its parts, and the memory of the rank that uses the most.
+    """Return the predicted times of a step's parts, and the memory of the rank that uses the most.
 
-    The compute time is that of a step without communication, which includes torch's copies and dispatch. With gloo,
-    communication is exposed if the strategy uses DTensors, because torch waits for each call, or if there are at least
-    as many ranks as cores. Otherwise, gradient communication overlaps backward, except for the last call.
+    The compute time is that of a step without communication, which includes torch's copies and dispatch. With gloo, no
+    communication overlaps if the strategy uses DTensors, because torch waits for each call, or if there are at least as
+    many ranks as cores. Otherwise, gradient communication overlaps backward, except for the last call.
     """
     job, ranks = strategy_job.job, strategy_job.world_size
     calls, states = stage_calls(job), stage_states(job)
@@ -270,7 +270,7 @@ def _split(job: Job, calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
 def _pipelined(
     job: Job, ranks: int, calls: Sequence[Sequence[Call]], pieces: KnownPieces, optimizer: float
 ) -> StepParts:
-    """Return the parts of a pipeline's step, as its busiest rank sees them.
+    """Return the times of the parts of a pipelined step on the rank with the most work.
 
     With more ranks than cores, waiting ranks free their cores, so a rank computes faster than when all ranks compute at
     once. The predicted step is at least as long as the measured step without communication.

@@ -92,7 +92,7 @@ def command(
 
 @dataclass(frozen=True)
 class OptionExplained(AnswerRecord):
-    """An algorithm and protocol of NCCL: predicted seconds, the tuner's seconds, and why NCCL does not choose it."""
+    """An NCCL algorithm and protocol: the predicted seconds, the tuner's own estimate, and why it was not chosen."""
 
     algorithm: str
     protocol: str
@@ -286,7 +286,7 @@ def _candidates(size: SizeExplained) -> Table:
 
 
 def _closed(cluster: ClusterExplained) -> Iterator[str]:
-    """Yield a line for each reason why NCCL cannot use candidates. The reasons are the same at all sizes."""
+    """Yield a line per reason why NCCL cannot use an algorithm and protocol. The reasons are the same at all sizes."""
     by_reason: dict[str, list[str]] = {}
     for candidate in cluster.sizes[0].options:
         if candidate.tuner_s is None:

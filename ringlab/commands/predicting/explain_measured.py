@@ -72,7 +72,7 @@ class MeasuredAnswer(Answer):
     skipped: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON. Its ``rows`` are the rows of all tables."""
+        """Return the result as plain JSON. ``rows`` has the rows of all tables."""
         content = super().to_dict()
         content["rows"] = [row for table in content["tables"] for row in table.pop("rows")]
         return content
@@ -190,7 +190,7 @@ def _describe(facts: Facts, run: NcclTestsRun, values: Mapping[str, Any]) -> _De
 
 
 def _find_shape(facts: Facts, run: NcclTestsRun, values: Mapping[str, Any]) -> tuple[int, int, list[str]]:
-    """Return the number of hosts, the GPUs per host, and notes on guesses. Unknown numbers are 0."""
+    """Return the number of hosts, the GPUs per host, and a note for each guess. Unknown numbers are 0."""
     known = describe_machine(facts, values).keys
     nodes, gpus = (int(known[key].value) if key in known else 0 for key in ("nodes", "gpus"))
     if nodes * gpus == run.ranks or (not run.ranks and {"nodes", "gpus"} <= values.keys()):

@@ -46,7 +46,7 @@ Money = tuple[float | None, float | None]  # dollars per device and hour, and th
 def make_case(value: str, meshes: FoundMeshes, money: Money, *, top: int, with_reasons: bool, fill: float) -> Case:
     """Return the case with its ``top`` fastest meshes. If none fits, return the reason and changes that would help.
 
-    With ``with_reasons``, add why other meshes are slower.
+    If ``with_reasons`` is True, add why other meshes are slower.
     """
     chosen, job, names = meshes.order[:top].tolist(), meshes.training.job, [mesh.name for mesh in meshes.searched]
     losers, learning = tuple(why_others_lose(meshes)) if with_reasons and len(meshes.order) > 1 else (), None

@@ -177,7 +177,7 @@ class PlanAnswer(Answer):
         return Limits(self.deadline_hours or inf, self.budget or inf)
 
     def draw(self, path: Path | str) -> None:
-        """Plot time against cost as .png, .svg or .pdf. Raise InputError for another suffix."""
+        """Plot time against cost as .png, .svg or .pdf. Raise InputError for any other suffix."""
         dots = []
         for row in self.candidates:
             (fewest, most), (least, highest) = row.hours_80, row.cost_80

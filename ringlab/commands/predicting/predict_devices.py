@@ -131,7 +131,7 @@ class DevicesAnswer(Answer):
     conclusions: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON. Without a what-if, ``rows`` and ``refused`` of the only case replace ``cases``."""
+        """Return plain JSON. Without a what-if, ``rows`` and ``refused`` of the only case replace ``cases``."""
         content = super().to_dict()
         if self.key is None:
             (case,) = content.pop("cases")
@@ -152,7 +152,7 @@ class DevicesAnswer(Answer):
     def draw(self, path: Path | str) -> None:
         """Plot throughput and efficiency against the number of devices, as .png, .svg or .pdf.
 
-        Raise InputError for another suffix, and if there is no curve or more than nine.
+        Raise InputError for any other suffix, or if there are no curves or more than nine.
         """
         curves = [
             viz.Curve(
@@ -229,7 +229,7 @@ def predict_devices(
 
 
 def _join_sources(values: Sequence[str], trainings: Sequence[Training]) -> str:
-    """Return where the compute times come from. If sources differ, each is followed by its what-if values."""
+    """Return the sources of the compute times as text. If they differ, each is followed by its what-if values."""
     values_of: dict[str, list[str]] = {}
     for value, each in zip(values, trainings, strict=True):
         source = each.compute.source if each.compute is not None else each.source

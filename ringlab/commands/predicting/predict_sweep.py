@@ -81,10 +81,10 @@ class SweepAnswer(Answer):
             yield f"Stopped after {count(len(values), 'value')}."
 
     def lines(self) -> dict[str, dict[str, float | None]]:
-        """Return the lines of the plot by name, as seconds by value of the key. None means that a run never ends.
+        """Return each curve's seconds by value of the key, in a dict with curve names. None: the run never ends.
 
-        Each training has a line, and so has each algorithm at each size. In a sweep of sizes, each algorithm has one
-        line, and training runs have none, because the sizes do not change their times.
+        Each training has a curve, and each algorithm has a curve per size. In a sweep of sizes, each algorithm has one
+        curve, and training runs have none, because the sizes do not change their times.
         """
         lines = dict[str, dict[str, float | None]]()
         for point in self.points:
@@ -96,7 +96,7 @@ class SweepAnswer(Answer):
         return lines
 
     def draw(self, path: Path | str) -> None:
-        """Plot the times against the values of the key, as .png, .svg or .pdf. Raise InputError for another suffix."""
+        """Plot the times by value of the key, as .png, .svg or .pdf. Raise InputError for any other suffix."""
         lines = [
             viz.SweepLine(name, [*map(_short_size, line)], [*line.values()]) for name, line in self.lines().items()
         ]

@@ -36,9 +36,9 @@ class Prediction(ScenarioAnswer[Number]):
 def predict(scenario: LoadedScenario, session: Session | None = None, in_turns: bool = False) -> Prediction:
     """Simulate a scenario and its what-ifs.
 
-    Collectives and training runs that are too large to simulate are skipped; the conclusions list them. ``in_turns``
-    means that the calibration was measured during the run and has not aged. Raises InputError if a required calibration
-    is missing, and TooLarge if everything is too large.
+    Collectives and training runs that are too large to simulate are skipped; the conclusions list them. If ``in_turns``
+    is True, the age of the calibration does not add uncertainty. Raises InputError if a required calibration is
+    missing, and TooLarge if everything is too large.
     """
     session = session or Session()
     simulator = Simulator(scenario, session.find_calibration(scenario))
@@ -64,7 +64,7 @@ def predict(scenario: LoadedScenario, session: Session | None = None, in_turns: 
 
 
 def _limits(simulator: Simulator, rows: Sequence[tuple[Asked, Figures]]) -> Iterator[str]:
-    """Yield the bottleneck of the fastest run, and of each algorithm that is not built in, at the largest size."""
+    """Yield the bottleneck of the fastest run and of each user-defined algorithm, at the largest size."""
     model = simulator.places[0].model
     largest = max((figures.bytes for _, figures in rows if isinstance(figures, CollectiveFigures)), default=None)
     ended = list[tuple[float, Asked]]()

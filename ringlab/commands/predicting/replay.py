@@ -139,7 +139,7 @@ def read_what_if(text: str, base: AskedReplay) -> AskedReplay:
 
 
 def read_algorithms(texts: Sequence[str]) -> dict[str, str]:
-    """Parse ``COLLECTIVE=NAME`` strings. Raise InputError if a string has another form, or the algorithm is unknown."""
+    """Parse ``COLLECTIVE=NAME`` strings. Raise InputError if one is malformed or names an unknown algorithm."""
     algorithms = {}
     for text in texts:
         collective, equals, name = text.partition("=")
@@ -164,7 +164,7 @@ class ReplayRow(AnswerRecord):
     messages: int
 
     def cells(self, base_s: float) -> list[str]:
-        """Return the cells of the table. The ratio is relative to ``base_s``, the seconds on the first network."""
+        """Return the table's cells. One is the ratio of the time to ``base_s``, the time on the first network."""
         end = format_time(self.elapsed_s) if self.complete else f"never ends ({format_time(self.elapsed_s)})"
         times = format_ratio(self.elapsed_s / base_s) if base_s and self.complete else "-"
         return [self.title, end, times, format_time(self.computed_s), format_time(self.waited_s), f"{self.messages:,}"]

@@ -309,7 +309,7 @@ def _full_name(key: str) -> str:
 
 
 def _make_training(spread: SpreadTraining, devices: int, options: SearchOptions) -> tuple[Training, str | None]:
-    """Return the training to search, and a note on the user's saved runs that adapt its predictions."""
+    """Return the training to search. If saved runs adapt its predictions, also return a note on them, else None."""
     training, host = spread.training, host_of_cluster(spread.cluster)
     if host.network is not None:
         raise InputError('search requires a GPU cluster: set cluster.preset and transport = "nccl"')
