@@ -72,7 +72,7 @@ cluster.hosts=N), or allow more memory (RINGLAB_MEMORY="3 GiB")
 
 
 def check_read(where: object, number: int, most: int, unit: str) -> None:
-    """Raise TooLarge if a file has more entries than fit into the memory limit. ``unit`` is the name of the entries."""
+    """Raise TooLarge if a file has more entries than fit into the memory limit. ``unit`` names them in the message."""
     if number > (limit := allowed(most)):
         raise TooLarge(f"{where}: contains more than {limit:,} {unit}; pass a smaller file, or {more_memory(2)}")
 

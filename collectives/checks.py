@@ -87,7 +87,7 @@ def check_sequence(name: str, value: object, of: str) -> list[Any]:
 
 
 def check_callable(name: str, value: object, of: str) -> None:
-    """Raise InputError if ``value`` is neither callable nor None. ``of`` lists the arguments that it must accept."""
+    """Raise InputError if ``value`` is neither callable nor None. ``of`` describes the arguments of the callable."""
     if value is not None and not callable(value):
         raise InputError(f"{name} must be a function of {of}, not {quote(value)}")
 

@@ -122,8 +122,7 @@ def failure_first() -> Iterator[None]:
 def first_failure(error: Exception) -> Exception:
     """Return the RunFailed that was being handled when ``error`` was raised, with ``error`` added as a note.
 
-    Return ``error`` itself if no RunFailed was being handled, or if ``raise ... from`` replaced the RunFailed by
-    ``error``.
+    Return ``error`` itself if no RunFailed was being handled, or if ``error`` was raised ``from`` it as a replacement.
     """
     first: Exception = error
     later: BaseException = error

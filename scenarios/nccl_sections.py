@@ -63,7 +63,7 @@ class NcclSection(Section):
         return self
 
     def settings(self) -> "NcclSettings":
-        """Return the settings. Raise InputError for an invalid value, or for a setting under two names."""
+        """Return the settings. Raise InputError for an invalid value, or if two keys are names of the same setting."""
         from simcomm.nccl.settings import VARIABLES, NcclSettings
 
         keys = self.model_dump(exclude_none=True)

@@ -105,8 +105,8 @@ def _bidirectional_ring(algorithm: Algorithm, lower: CostModel, upper: CostModel
     Suppose that all messages of a step are posted within d seconds, and that the shorter and the longer message alone
     take m and M seconds. A message is alone on its links for at most d seconds. Therefore, messages end between 2 m - d
     and d + 2 M after their latency, and the next step is posted within 2 d + 2 (M - m), plus the difference in
-    reduction times. Before the next step, the link is idle for a latency and a reduction, minus this spread. The bound
-    adds no idle time after the first step without any.
+    reduction times. Before the next step, the link is idle for a latency and a reduction, minus this spread. The sum
+    stops at the first step without idle time.
     """
     steps, share = 2 * (lower.p - 1), 1 / (2 * lower.p)
     seconds, spread = lower.alpha + 2 * steps * share * lower.nbytes * lower.beta, 0.0

@@ -120,8 +120,7 @@ def bind_steps(
 ) -> list[BoundStep[E]]:
     """Return the steps with the memory of each operation. Steps that move no data are omitted.
 
-    The staging memory is divided into ``areas`` areas, which consecutive steps use in turn, starting with
-    ``first_area``.
+    The staging memory has ``areas`` areas, which consecutive steps use in turn, starting with ``first_area``.
     """
     size = memory.staging.numel() // areas
     steps: list[BoundStep[E]] = []

@@ -25,8 +25,8 @@ Note = Callable[[int, int, int, int], None]  # called with the rank, channel, st
 def describe_failure(error: BaseException, file: str, subject: str, line: int | None = None) -> dict[str, Any]:
     """Return the reply for an exception in a user's file: its text, and whether it is an ``Undefined`` error.
 
-    The text begins with ``subject`` if the user's code raised the exception. ``line`` is used if the traceback does not
-    contain ``file``.
+    The text begins with ``subject`` if the user's code raised the exception. It names ``line`` if the traceback does
+    not contain ``file``.
     """
     if is_about_memory(error):
         text = f"it uses more than {read_limits().describe_memory()}"

@@ -207,7 +207,7 @@ Point = TypeVar("Point", ComputePoint, OverlapPoint)
 
 @dataclass(frozen=True)
 class MachineLoad:
-    """The load of this machine during a measurement, as shares of the time of all cores."""
+    """The shares of CPU time that other processes and other virtual machines took during a measurement."""
 
     others: float  # share used by other processes
     steal: float  # share that a hypervisor gave to other machines

@@ -4,7 +4,7 @@ The rules use only recorded times, so they also work for unknown networks.
 
 The two directions of a link are examined together, as a ``Cable``. A cable is *slow* if it is busy for more than a
 tenth of the time, but its peak load is below three quarters of the usual peak. It is *full* if its use is close to the
-highest use of all cables. Slow or full cables are reported only if they are few, about a quarter of those in use.
+highest use of all cables. Slow or full cables are reported only if they are at most about a quarter of those in use.
 """
 
 from collections.abc import Mapping, Sequence
@@ -79,7 +79,7 @@ def find_limits(trace: Trace, loads: LinkLoads | None = None) -> RunLimits:
 
 
 def phase_shares(trace: Trace) -> dict[str, float]:
-    """Return the share of each training phase in the time of all ranks, longest first. Empty for other runs."""
+    """Return each training phase's share of the time of all ranks, longest first. Empty if ``trace`` is no training."""
     spans, total = trace.spans, trace.world_size * trace.elapsed
     if not trace.title.startswith("training/") or not total:
         return {}

@@ -21,7 +21,7 @@ class LinkRoutes:
     link: Ints
 
     def __getitem__(self, route: int) -> list[int]:
-        """Return the links of a route. Empty if the route is unknown."""
+        """Return the links of a route, or an empty list if the route is unknown."""
         return list(self.link[self.first[route] : self.first[route + 1]].tolist())
 
     def crossings(self, route: Ints) -> tuple[Ints, Ints]:

@@ -26,7 +26,7 @@ LEAST_ELAPSED = 1e-30  # seconds; the shortest time of a run in a trace file, ex
 
 
 class LinkRate(NamedTuple):
-    """The bandwidth of a link in bytes/s from time ``since`` on, for one message (``alone``) or more (``shared``)."""
+    """A link's bandwidth in bytes/s from time ``since`` on, for a single message (``alone``) or more (``shared``)."""
 
     since: float
     alone: float
@@ -57,7 +57,7 @@ class TracedLink(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """A wait without end in a run that hangs. The peer posts no matching operation, or the message never arrives."""
+    """A wait that never ends: the peer posts no matching operation, or the message never arrives."""
 
     rank: int
     peer: int

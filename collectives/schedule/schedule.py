@@ -153,7 +153,7 @@ def runs_of_steps(step: Ints) -> list[tuple[slice, int]]:
 
 
 def order_by_step(matrix: npt.NDArray[Any], runs: Sequence[tuple[slice, int]]) -> npt.NDArray[Any]:
-    """Flatten a two-dimensional array of operations and ranks, ordered by step, rank and operation.
+    """Flatten an array [operations, ranks] into an array that is ordered by step, then rank, then operation.
 
     ``runs`` is the result of ``runs_of_steps``.
     """

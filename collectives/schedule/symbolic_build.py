@@ -57,7 +57,7 @@ def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> Symme
 
 
 def seems_cyclic(algorithm: Algorithm) -> bool:
-    """Return whether the program is symmetric at one of two small world sizes."""
+    """Return whether the program is symmetric at one or more of the world sizes in ``TRIED_RANKS``."""
     return any(build_symmetric(algorithm, world_size) is not None for world_size in TRIED_RANKS)
 
 

@@ -51,7 +51,7 @@ class ShiftedNumbers(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class SymmetricSchedule(ProgramCall):
-    """The operations of one rank, relative to its number, which represent all ranks. Array entries are operations."""
+    """The operations of one rank, relative to its number. They represent all ranks. Arrays are indexed by operation."""
 
     channel: Ints
     step: Ints
@@ -91,8 +91,8 @@ class SymmetricSchedule(ProgramCall):
     def by_cycle(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return one value per chunk, grouped into cycles; shape [cycles, world_size].
 
-        A *cycle* consists of the chunks that one operation uses on the different ranks. Rank r uses entry ``(r + shift)
-        % world_size`` of the cycle.
+        A *cycle* consists of the chunks that one operation uses on the different ranks. On rank r, the operation uses
+        entry ``(r + shift) % world_size``.
         """
         groups = values.reshape(-1, self.world_size, self.stride)
         return groups.swapaxes(1, 2).reshape(-1, self.world_size)

@@ -6,8 +6,8 @@ tensor groups form a ``data`` group, as in Megatron-LM. ``strategy`` says what t
 * ``ddp``: every device has all parameters. Gradients are averaged in buckets during backward.
 * ``parameter_server``: devices fetch the weights from servers before a step, and send gradients to them after backward.
 * ``data_parallel``: one process has the parameters and sends them to the others in each step (``nn.DataParallel``).
-* ``zero1``, ``zero2``, ``zero3``: ZeRO stages. Optimizer states are sharded, from stage 2 also gradients, in stage 3
-  also parameters (Rajbhandari et al., https://arxiv.org/abs/1910.02054).
+* ``zero1``, ``zero2``, ``zero3``: ZeRO stages. Stage 1 shards optimizer states. Stage 2 also shards gradients. Stage 3
+  also shards parameters (Rajbhandari et al., https://arxiv.org/abs/1910.02054).
 * ``zero_redundancy``: torch's ZeroRedundancyOptimizer with DDP. Gradients are averaged as in ``ddp``, and optimizer
   states are sharded as in ``zero1``. Each parameter is broadcast by the device that has its states.
 * ``fsdp``: like ``zero3``, one block of the model at a time. ``hsdp``: ``fsdp`` within groups of ``shard`` devices, and
