@@ -26,7 +26,7 @@ class LineNotes(TorchDispatchMode):
     """
 
     def __init__(self, file: str, functions: Collection[str], others: Collection[str]) -> None:
-        """``functions`` are the names of the exercise's functions and classes. ``others`` belong to other exercises."""
+        """``functions`` are the names of the exercise's functions and classes, ``others`` those of other exercises."""
         super().__init__()
         self.file, self.functions, self.others = file, functions, others
         self.written: list[tuple[int, int, int]] = []  # first address, end address, line

@@ -58,9 +58,9 @@ def run(
 ) -> "RunAnswer":
     """Run a scenario on real processes on this machine.
 
-    The calibration selects the algorithms for ``auto``. It is measured first if it is missing. ``backend`` is "gloo" or
-    "nccl". A collective, or a step of a training run, is stopped after ``timeout`` seconds. With ``emulate``, the
-    scenario's network is emulated on this machine. ``resume`` is a checkpoint, or "auto" for the newest complete
+    The calibration selects the algorithms for ``auto``. A missing calibration is measured first. ``backend`` is "gloo"
+    or "nccl". A collective, or a step of a training run, is stopped after ``timeout`` seconds. If ``emulate`` is True,
+    the scenario's network is emulated on this machine. ``resume`` is a checkpoint, or "auto" for the newest complete
     checkpoint of each training run. ``watch`` records metrics of training runs. Raises InputError if a value is
     invalid, and RunFailed if a rank fails.
 
@@ -94,10 +94,10 @@ def compare(
 ) -> "Comparison":
     """Predict a scenario, run it, and return predicted and measured times side by side.
 
-    By default, the cached calibration is used. If there is none, a new one is measured in about 15 seconds. With
-    ``thorough``, calibration and run alternate for minutes, so that drift of the machine cancels out. ``emulate``,
-    ``backend`` and ``timeout`` are as in ``run``. Raises RunFailed if a rank fails. Raises InputError if a value is
-    invalid, the scenario has faults, or its cluster is neither this machine nor emulated.
+    By default, the cached calibration is used. If there is none, a new one is measured in about 15 seconds. If
+    ``thorough`` is True, calibration and run alternate for minutes, so that drift of the machine cancels out.
+    ``emulate``, ``backend`` and ``timeout`` are as in ``run``. Raises RunFailed if a rank fails. Raises InputError if a
+    value is invalid, the scenario has faults, or its cluster is neither this machine nor emulated.
 
     >>> both = load("here.toml").compare(timeout=60)  # doctest: +SKIP
     >>> both.collectives[0].time_s.predicted > 0  # doctest: +SKIP

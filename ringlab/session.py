@@ -173,7 +173,7 @@ class Session:
                 self.progress.note(note)
 
     def keep_if_none(self, calibration: Calibration) -> None:
-        """Cache the calibration of a ``thorough`` comparison, unless one is cached. A cached one covers more sizes."""
+        """Cache the calibration of a ``thorough`` comparison, unless the cache has one, which covers more sizes."""
         if find_cached(calibration.ranks, calibration.backend) is None:
             self._cache(calibration)
 

@@ -235,7 +235,7 @@ def format_or_dash(value: float | None, form: Format) -> str:
 
 
 def format_interval(value: float | None, bounds: Bounds | None, form: Format = format_digits) -> str:
-    """Format a value with its interval. Without bounds, format only the value; without a value, return a dash."""
+    """Format a value with its interval, or alone if ``bounds`` is None. Return a dash if ``value`` is None."""
     if value is None or bounds is None:
         return format_or_dash(value, form)
     return f"{form(value)} ({form(bounds[0])}-{form(bounds[1])})"

@@ -65,7 +65,7 @@ class ReplayedRun:
 
     @cached_property
     def elapsed(self) -> float:
-        """Seconds until all ranks have finished and all messages have arrived. In a hang, until the last event."""
+        """Seconds until all ranks have finished and all messages have arrived, or until the last event of a hang."""
         ends = [self.message_end, self.finished_streams]
         if not self.is_complete:
             ends += [self.started, self.work_end]

@@ -33,7 +33,7 @@ def command(
 
 @dataclass(frozen=True, repr=False)
 class Beginnings(Answer):
-    """The result of ``ringlab init``: the files that it wrote, or no files if it only listed the names."""
+    """The result of ``ringlab init``: the files that it wrote. The list is empty if it only listed the names."""
 
     kind = "init"
 

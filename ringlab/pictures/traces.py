@@ -141,7 +141,7 @@ def predict_runs(
     """Simulate the algorithm of ``run`` for the player or, if it is None, the scenario's last ``MOST_RUNS`` algorithms.
 
     A single run with faults is followed by the same run without faults. If a run is too large, ``leave_out`` is called
-    with the error; without ``leave_out``, the error is raised. Raises InputError for an unknown algorithm.
+    with the error. If ``leave_out`` is None, the error is raised. Raises InputError for an unknown algorithm.
     """
     names = [] if run.algorithm is not None else algorithm_names(run.scenario)[-MOST_RUNS:]
     selected = [replace(run, algorithm=name) for name in names] or [run]

@@ -37,7 +37,7 @@ def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Seq
 
 
 def headline(answer: ScenarioAnswer[Any]) -> str:
-    """Return the conclusion about the fastest training run. Without training runs, use the fastest collective.
+    """Return the conclusion about the fastest training run or, without training runs, the fastest collective.
 
     Return the title if there is neither, or if this machine was busy during a comparison.
     """

@@ -1,6 +1,6 @@
 """Exits on signals after all ``finally`` blocks have run, so that no process or temporary folder remains.
 
-This module is imported first, so that interrupts work nearly from the start.
+This module is imported first, so that an interrupt during other imports is handled too.
 """
 
 import os

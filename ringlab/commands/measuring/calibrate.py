@@ -201,7 +201,7 @@ def calibrate_nccl(
 
     The system is the cluster of ``scenario``, which must have ``transport = "nccl"``, or the machine ``system``. By
     default, it is a machine with the GPU that the output names. ``keys`` such as ``net=ib`` complete its description.
-    Raises InputError if the output is invalid, or if the system is unknown, incomplete or has another GPU.
+    Raises InputError if the output is invalid, or if the system is unknown, incomplete or has a different GPU.
     """
     described = None if scenario is None else system_of_scenario(scenario, "--nccl-tests")
     settings = parse_keys(keys)

@@ -69,7 +69,7 @@ def command(
 def record_program(words: list[str], ranks: int, output: Path, timeout: float) -> "RecordAnswer":
     """Run a script on ``ranks`` real processes, and write its recording to ``output``. Raise RunFailed if a rank fails.
 
-    ``words`` are the arguments of Python: a script, or -m and a module, then its arguments. ``timeout`` is in seconds.
+    ``words`` are Python's arguments: a script or ``-m MODULE``, then the script's arguments. ``timeout`` is in seconds.
     """
     with TemporaryDirectory(prefix="ringlab-record-") as folder:
         start_ranks(ranks, ["record", "--parts", folder, "-o", str(output.absolute()), *words], timeout)

@@ -183,8 +183,8 @@ class Work(NamedTuple):
 def run(scenario: LoadedScenario, session: Session, files: Kept, emulate: bool = False) -> RunAnswer:
     """Run a scenario on real processes: on this machine, on its emulated network, or on a launcher's nodes.
 
-    The calibration selects the algorithms for ``auto``. It is measured first if it is missing, but not under a
-    launcher. Raises InputError if the scenario cannot run here, and RunFailed if a rank fails.
+    A calibration selects the algorithms for ``auto``. Except under a launcher, a missing calibration is measured first.
+    Raises InputError if the scenario cannot run here, and RunFailed if a rank fails.
     """
     cluster, progress = scenario.cluster, session.progress
     runnable = scenario if session.backend == "nccl" and not emulate else leave_nccl_out(scenario)
