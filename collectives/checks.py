@@ -73,7 +73,7 @@ def is_finite_number(value: object) -> TypeGuard[float]:
 def check_sequence(name: str, value: object, of: str) -> list[Any]:
     """Return the elements of an iterable as a list. Raise InputError if ``value`` is a string or not iterable.
 
-    ``name`` is the argument's name in the message. ``of`` is the message's word for the elements, such as "nodes".
+    The message contains ``name``, the name of the argument, and ``of``, a plural noun for the elements.
 
     >>> check_sequence("sizes", (size for size in (1, 2)), of="sizes"), check_sequence("sizes", [], of="sizes")
     ([1, 2], [])

@@ -86,7 +86,7 @@ def _read_json(path: Path, name: str, most_bytes: int) -> Any:
 
 
 def _without_infinity(value: Any) -> Any:
-    """Return a copy in which infinity is the string "inf", which pydantic reads as a float."""
+    """Return a copy in which floats that are not finite are strings, such as "inf", which pydantic reads as floats."""
     if isinstance(value, dict):
         return {key: _without_infinity(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -37,7 +37,7 @@ AnySchedule = Schedule | SymmetricSchedule | StepTable
 
 
 def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | StepTable:
-    """Return a SymmetricSchedule, or a StepTable for other programs. Raise ProgramError for an invalid program.
+    """Return a SymmetricSchedule if possible, otherwise a StepTable. Raise ProgramError for an invalid program.
 
     >>> from collectives import find_algorithm
     >>> [type(build_compact(find_algorithm(f"all_reduce/{name}"), 4)).__name__ for name in ("ring", "binomial")]
