@@ -41,7 +41,7 @@ def test_accuracy_errors_are_relative_to_measured_times():
     assert summarize_errors(rows).p90 == pytest.approx(0.37)
 
 
-def test_emulated_uncertainty_is_larger_for_small_buffers():
+def test_interval_on_emulated_hosts_is_wider_for_small_buffers():
     rounds = [CrowdRound(8, step=1e-4, further=5e-5, waking=2e-3) for _ in range(8)]
     arrived = [(nbytes, nbytes / PAIR.goodput) for nbytes in (1 << 20, 1 << 24)]
     pair = replace(
@@ -85,7 +85,7 @@ def test_tcp_model_can_be_fitted_to_committed_measurements():
         assert fit_pair(again, 8).tcp is not None and len(again.crowds) > len(pair["crowds"])
 
 
-def test_accuracy_here_and_held_out_options_exclude_each_other(accuracy_of: Ringlab):
+def test_here_option_excludes_held_out_and_is_required_by_only(accuracy_of: Ringlab):
     assert "--here can only be combined with --only" in accuracy_of("--here", "--held-out").err
     assert "--only requires --here" in accuracy_of("--only", "star8").err
 

@@ -70,7 +70,7 @@ def test_accuracy_uses_at_most_twelve_sizes_per_series():
     assert [*rows.by("system")] == [*dict.fromkeys(system.slug for system, _ in judged[:3])]
 
 
-def test_system_family_follows_from_its_description():
+def test_family_of_a_system_follows_from_its_gpus_and_network():
     lines = {
         "EFA": {"machine": "aws_p5", "nodes": 2, "gpus": 8},
         "InfiniBand, RoCE": {"machine": "dgx_h100", "nodes": 2, "gpus": 8},
@@ -87,7 +87,7 @@ def test_system_family_follows_from_its_description():
     }
 
 
-def test_alpha_beta_is_the_textbook_model():
+def test_alpha_beta_baseline_equals_the_textbook_formula():
     two = describe_preset("dgx-h100", 2, 8)
     seconds = alpha_beta(two, "all_reduce", np.array([0.0, 1e9]))
     assert seconds[0] == pytest.approx(28 * 0.6e-6 + 2 * 2.7e-6)
@@ -96,7 +96,7 @@ def test_alpha_beta_is_the_textbook_model():
     assert alpha_beta(machine, "send_recv", np.array([0.0]))[0] == pytest.approx(1e-6)
 
 
-def test_torch_estimator_predicts_hopper_without_changing_torch():
+def test_torch_baseline_estimates_gpus_and_restores_torch():
     from torch._inductor import comm_analysis
 
     hopper = TorchMachine("hopper", 8, True)
@@ -115,7 +115,7 @@ def own() -> AccuracyAnswer:
     return accuracy()
 
 
-def test_accuracy_json_has_medians_of_classes_and_baselines(own: AccuracyAnswer):
+def test_accuracy_json_has_medians_of_size_classes_and_baselines(own: AccuracyAnswer):
     content = own.to_dict()
     assert json.loads(json.dumps(content, allow_nan=False)) == content
     assert content.keys() == {"classes", "systems", "baselines"}
@@ -130,7 +130,7 @@ def test_accuracy_json_has_medians_of_classes_and_baselines(own: AccuracyAnswer)
     assert all(medians.keys() == {"small", "mid", "large"} for medians in content["baselines"].values())
 
 
-def test_model_beats_the_baselines_in_every_class(own: AccuracyAnswer):
+def test_model_beats_the_baselines_in_every_size_class(own: AccuracyAnswer):
     for name, score in own.classes.items():
         assert score.median is not None
         assert score.median < 0.2

@@ -79,7 +79,7 @@ def test_profile_of_another_model_is_rejected() -> None:
         computing_of(replace(profile(), measured=()), [Training(None)], "one.json")
 
 
-def test_one_rank_command_reports_errors_and_failed_host_counts(
+def test_one_rank_command_shows_errors_and_failed_host_counts(
     ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file, requests = tmp_path / "one.json", list[list[tuple[str, LoadedScenario]]]()
@@ -101,7 +101,7 @@ def test_one_rank_command_reports_errors_and_failed_host_counts(
     assert "use `python -m benchmarks.accuracy.one_rank`" in ringlab("compare", SCENARIO, "--devices", "2,4").err
 
 
-def test_emulation_omits_a_failed_scenario() -> None:
+def test_emulated_comparison_continues_after_a_rejected_scenario() -> None:
     row, scenario = EmulatedRow("2", "ring: step", 2, None, 1.1, 1.0), load(SCENARIO)
     compare = Mock(side_effect=[[row], InputError("too wide"), KeyboardInterrupt, [row]])
     rows = compare_each([(name, scenario) for name in "abcd"], compare, Progress())
@@ -111,7 +111,7 @@ def test_emulation_omits_a_failed_scenario() -> None:
         compare_each([("a", scenario)], Mock(side_effect=InputError("too wide")), Progress())
 
 
-def test_emulated_scenarios_have_the_expected_ranks_and_syncs():
+def test_emulated_training_scenarios_have_four_and_eight_ranks():
     syncs = {"naive", "ring", "ring[overlap, bucket_mb=1.5]", "ddp"}
     for name, hosts in (("training", 4), ("training8", 8)):
         scenario = load(f"emulated/{name}")

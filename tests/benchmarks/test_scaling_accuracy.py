@@ -106,7 +106,7 @@ def test_held_out_option_rejects_a_user_directory(tmp_path: Path) -> None:
         accuracy_training(tmp_path)
 
 
-def test_series_of_an_unknown_model_is_omitted_without_its_size(tmp_path: Path) -> None:
+def test_series_of_an_unknown_model_must_state_the_model_size(tmp_path: Path) -> None:
     """A series of an unknown model is used if it states the model's size."""
     text = SERIES.format(**USUAL, **WORDS)
     again = text[text.index("[[series]]") :].replace("ResNet-50", "ResNeXt-50")
@@ -124,7 +124,7 @@ def test_series_of_an_unknown_model_is_omitted_without_its_size(tmp_path: Path) 
         accuracy_training(tmp_path)
 
 
-def test_prior_intervals_of_new_machines_match_observed_errors() -> None:
+def test_prior_spreads_of_new_machines_match_published_errors() -> None:
     shared, links = read_shipped().deviations["shared"], [*find_link_errors(read_tables(read_systems()))]
     assert len(links) == 24
     assert shared * PRIORS["unseen_link"].spread == pytest.approx(link_deviation(links), rel=0.02)

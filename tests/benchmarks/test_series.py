@@ -117,7 +117,7 @@ def test_models_have_their_published_parameters(name: str, millions: float) -> N
     assert find_model(name).parameters == pytest.approx(millions * 1e6, abs=0.5)
 
 
-def test_gradients_come_in_the_order_of_backward() -> None:
+def test_model_gradients_are_listed_in_the_order_of_backward() -> None:
     for name in [*PROFILES, "BERT-base-128", "GNMT", "SSD300"]:
         gradients = find_model(name).gradients(4)
         shares = [gradient.ready for gradient in gradients]

@@ -199,7 +199,7 @@ def marked_line(name: str) -> int:
 
 
 @pytest.mark.parametrize("name", CAUGHT)
-def test_broken_program_has_the_smallest_counterexample(name: str) -> None:
+def test_proof_finds_the_smallest_world_size_that_fails(name: str) -> None:
     verdict = prove(broken_programs()[name], parse_world_sizes("1-33"))
     world_size, root, message = CAUGHT[name]
     message = message.replace("LINE", str(marked_line(name)))
@@ -209,7 +209,7 @@ def test_broken_program_has_the_smallest_counterexample(name: str) -> None:
     assert all(report.world_size < world_size for report in verdict.reports)
 
 
-def test_error_at_world_size_1_only_names_correct_world_sizes() -> None:
+def test_error_at_one_world_size_lists_the_correct_ones() -> None:
     assert broken_programs().keys() == CAUGHT.keys()
     alone = prove(broken_programs()["empty_scratch"], [1]).problem
     assert alone is not None and "world size 1" in alone and "it is correct" not in alone

@@ -41,7 +41,7 @@ BUSY = replace(ONE, load=MachineLoad(0.34, 0.0, ["cc1plus"]))
         (BUSY, ["other processes took 34% of this machine's cores (cc1plus)"]),
     ],
 )
-def test_calibration_noise_names_disagreement_and_other_load(calibration: Calibration, noise: list[str]) -> None:
+def test_find_noise_reports_disagreement_and_other_processes(calibration: Calibration, noise: list[str]) -> None:
     assert find_noise(calibration) == noise
 
 
@@ -102,7 +102,7 @@ def test_uncertainty_grows_with_disagreement_and_age():
     assert combine(0.12, 60.0) == pytest.approx(hypot(0.13, 0.29))
 
 
-def test_calibration_without_required_overlap_is_insufficient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlap_scenario_needs_a_calibration_with_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here.toml").write_text('[cluster]\npreset = "this-machine"\n[training]\ngradient_sync = "ring"\n')
     store = {"found": ONE}
     monkeypatch.setattr(Session, "find_calibration", lambda *arguments: store["found"])

@@ -182,7 +182,7 @@ def test_run_rejects_buffers_of_another_length_or_dtype():
             simcomm.run(call, STAR, buffers=[wrong.copy() for _ in range(4)])
 
 
-def test_with_algorithm_preserves_the_number_of_elements():
+def test_call_with_another_algorithm_keeps_its_element_count():
     call = make_call("all_to_all/direct", 4, 1000)
     assert call.elements == 248
     sixteen = find_algorithm("all_reduce/ring")

@@ -132,7 +132,7 @@ def test_algorithm_file_is_found_relative_to_a_folder(mine: Path) -> None:
     assert (member.full_name, member.source, member.chunks(2)) == ("all_reduce/sliced", mine, 3)
 
 
-def test_collective_disambiguates_algorithms_of_equal_name(mine: Path) -> None:
+def test_collective_or_function_name_selects_among_equal_names(mine: Path) -> None:
     assert find_algorithm(f"{mine}:mine", "broadcast").full_name == "broadcast/mine"
     assert find_algorithm(f"{mine}:broadcast/mine").full_name == "broadcast/mine"
     assert find_algorithm(f"{mine}:my_broadcast").full_name == "broadcast/mine"

@@ -88,7 +88,7 @@ def test_program_error_names_the_channel(program: Any, message: str) -> None:
     assert message in IN_LINES.sub("", str(failure.value))
 
 
-def test_group_translates_ranks_and_chunks() -> None:
+def test_on_group_maps_ranks_and_chunks_of_a_program() -> None:
     program = [(send(1, 2), recv(0, 3, count=2), copy(0, into=4))]
     (step,) = on_group(iter(program), [7, 5], count=3, first_chunk=10)
     assert step == (send(5, 16, count=3), recv(7, 19, count=6), copy(10, into=22, count=3))
@@ -99,6 +99,6 @@ def test_peer_outside_the_group_is_rejected() -> None:
         list(on_group(iter([send(2, 0)]), [4, 5]))
 
 
-def test_verify_counts_the_peers_of_a_step_as_ports() -> None:
+def test_verify_reports_the_most_peers_of_any_step_as_ports() -> None:
     assert verify(find_algorithm("all_gather/bruck"), 7).ports == 1
     assert verify(find_algorithm("all_to_all/direct"), 7).ports == 6

@@ -89,7 +89,7 @@ TORI = [(6, 1, 6), (6, 2, 3), (8, 4, 2), (9, 3, 3), (16, 2, 8), (8, 2, 2), (24, 
 
 
 @pytest.mark.parametrize(("p", "columns", "rows"), TORI)
-def test_torus_closed_form_is_exact_for_any_shape(p: int, columns: int, rows: int) -> None:
+def test_torus_closed_form_is_exact_for_several_shapes(p: int, columns: int, rows: int) -> None:
     algorithm = find_algorithm("all_reduce/torus").with_parameters(columns=columns, rows=rows)
     check_exact(algorithm, p, (1, 40), (50, 5), (2000, 0))
 
@@ -104,7 +104,7 @@ def test_torus_closed_form_is_exact_for_any_shape(p: int, columns: int, rows: in
         ("all_reduce/hierarchical", 16, {"node": "recursive_halving", "gather": "bruck", "rail": "chain[slices=3]"}),
     ],
 )
-def test_closed_forms_are_exact_for_any_parameters(name: str, p: int, parameters: dict[str, int | str]) -> None:
+def test_closed_forms_are_exact_for_several_parameters(name: str, p: int, parameters: dict[str, int | str]) -> None:
     check_exact(find_algorithm(name).with_parameters(**parameters), p, (100, 5))
 
 

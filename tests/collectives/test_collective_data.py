@@ -28,7 +28,7 @@ def differences(algorithm: Algorithm, p: int, n: int, op: str = "sum", root: int
 
 @pytest.mark.parametrize("p", SIZES)
 @pytest.mark.parametrize("name", library())
-def test_collective_is_correct_for_every_buffer_length(name: str, p: int) -> None:
+def test_collective_is_correct_for_different_lengths(name: str, p: int) -> None:
     algorithm = find_algorithm(name)
     lengths = oracle.lengths(algorithm, p)
     for n in lengths if p < 9 else {lengths[-1], lengths[p % len(lengths)]}:
@@ -66,12 +66,12 @@ TORI = [(1, 1, 1), (6, 2, 3), (6, 3, 1), (7, 7, 1), (8, 1, 2), (12, 4, 3), (24, 
 
 
 @pytest.mark.parametrize(("p", "columns", "rows"), TORI)
-def test_torus_algorithms_are_correct_for_any_shape(p: int, columns: int, rows: int) -> None:
+def test_torus_all_reduce_is_correct_for_several_shapes(p: int, columns: int, rows: int) -> None:
     assert not differences(find_algorithm("all_reduce/torus").with_parameters(columns=columns, rows=rows), p, 103)
 
 
 @pytest.mark.parametrize("name", [name for name in library() if library()[name].spec.moves])
-def test_uneven_buffers_are_rejected_and_sizes_rounded_down(name: str) -> None:
+def test_all_to_all_rejects_uneven_buffers_and_rounds_sizes_down(name: str) -> None:
     cluster = simcomm.star(4, "1 GB/s", "1 us")
     with pytest.raises(InputError, match=f"{name}: the number of elements must be a multiple of the 4 chunks, not 10"):
         simcomm.run(name, cluster, buffers=[np.zeros(10) for _ in range(4)])

@@ -42,7 +42,7 @@ ANSWERS = {
 }
 
 
-def test_toy_example_agrees_on_real_and_simulated_ranks(capfd: pytest.CaptureFixture[str]) -> None:
+def test_toy_example_gives_real_and_simulated_ranks_equal_values(capfd: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLES / "toy.py"), run_name="__main__")
     expected = [f"{kind} rank {rank}: 1.4" for kind in ("real", "simulated") for rank in (0, 1)]
     assert capfd.readouterr().out.splitlines() == expected

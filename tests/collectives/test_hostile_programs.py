@@ -205,7 +205,7 @@ def _wait_until(holds: "object") -> None:
         time.sleep(0.05)
 
 
-def test_short_command_leaves_no_worker(tmp_path: Path) -> None:
+def test_interrupted_command_leaves_no_sandbox_process(tmp_path: Path) -> None:
     body = "    open('asked', 'w')\n    os.kill(os.getppid(), signal.SIGSTOP)\n    time.sleep(60)\n    yield ()"
     path = write(tmp_path, body)
     code = (
@@ -273,7 +273,7 @@ def test_invalid_recorded_steps_are_rejected(changes: dict[str, object], body: b
         read_recorded_steps(WHOLE | changes, body, "all", 2)
 
 
-def test_invalid_program_limit_variables_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_values_of_program_limits_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, RIGHT)
     for key, value in (("SECONDS", "soon"), ("SECONDS", "0"), ("MEMORY", "lots"), ("MEMORY", "1 KiB")):
         with monkeypatch.context() as changed, pytest.raises(InputError, match=f"RINGLAB_PROGRAM_{key}"):

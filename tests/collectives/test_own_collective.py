@@ -74,6 +74,6 @@ def test_nccl_algorithm_requires_the_nccl_backend(tmp_path: Path, ringlab: Ringl
     assert refused.status == 2 and others in refused.err
 
 
-def test_nccl_call_is_rounded_to_equal_shards_only_if_needed():
+def test_nccl_all_gather_but_not_all_reduce_rounds_its_size_down():
     assert make_call(nccl("all_gather"), 3, 1000).elements == 249
     assert make_call(nccl("all_reduce"), 3, 1000).elements == 250

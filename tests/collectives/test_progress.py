@@ -81,7 +81,7 @@ def lines(monkeypatch) -> tuple[TerminalProgress, io.StringIO]:
     return TerminalProgress(PlainConsole(file=file, force_terminal=False, width=100)), file
 
 
-def test_only_slow_tasks_show_progress_regularly(lines):
+def test_progress_is_shown_for_slow_tasks_only(lines):
     progress, file = lines
     with progress.task("a task", late_s=10) as tick:
         tick(0, 1, 2, "parts")
@@ -125,7 +125,7 @@ def test_progress_of_a_long_prediction_counts_messages(tmp_path):
 
 @pytest.mark.parametrize("is_emulated", [False, True])
 @pytest.mark.parametrize("buckets", [None, Buckets(), Buckets(2.0, "ddp")])
-def test_counted_training_messages_equal_the_simulated_ones(
+def test_message_count_of_a_training_equals_its_simulation(
     buckets: Buckets | None, is_emulated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain_star, counted = simcomm.star(3, "10 Gbit/s", "5 us"), list[int]()

@@ -28,7 +28,7 @@ def test_close_names_are_suggested_first(name: str, start: str) -> None:
     assert suggest(name, KNOWN).startswith(start)
 
 
-def test_suggestions_end_with_other_accepted_values() -> None:
+def test_suggestion_lists_names_and_other_accepted_values() -> None:
     assert suggest("x", ["a", "b"], ", or FILE.py:NAME") == "choose one of a, b, or FILE.py:NAME"
 
 

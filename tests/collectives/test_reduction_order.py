@@ -81,7 +81,7 @@ def test_bitwise_identity_proof_of_random_sums_matches_execution(sums: list[list
     assert has_equal_bits(algorithm, len(sums), seed) == is_bitwise_identical(algorithm, len(sums))
 
 
-def test_check_warns_of_unequal_bits(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_check_warns_if_ranks_reduce_in_different_orders(ringlab: Ringlab, tmp_path: Path) -> None:
     done = ringlab("check", "all_reduce/unchunked_ring", "--ranks", "1-4", "--json", tmp_path / "check.json")
     (report,) = json.loads((tmp_path / "check.json").read_text())["algorithms"]
     assert (done.status, report["correct"]) == (0, True)
@@ -91,7 +91,7 @@ def test_check_warns_of_unequal_bits(ringlab: Ringlab, tmp_path: Path) -> None:
     assert "WARNING" not in ringlab("check", "all_reduce/ring", "--ranks", "1-4").out
 
 
-def test_list_marks_algorithms_with_unequal_bits(ringlab: Ringlab) -> None:
+def test_list_marks_algorithms_whose_floats_differ_by_rank(ringlab: Ringlab) -> None:
     names = json.loads(ringlab("list", "algorithms", "--json", "-").out)["algorithms"]
     differing = [name["name"] for name in names if "floats differ between ranks" in name["about"]]
     assert differing == ["all_reduce/unchunked_ring"]

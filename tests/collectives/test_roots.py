@@ -47,11 +47,11 @@ def chain_file(folder: Path, wrong: str) -> Path:
 
 @pytest.mark.parametrize("p", [1, 2, 3, 7, 12, 33])
 @pytest.mark.parametrize("name", RELATIVE)
-def test_program_symmetric_in_the_root_has_one_root_class(name: str, p: int) -> None:
+def test_roots_of_a_symmetric_program_form_one_class(name: str, p: int) -> None:
     assert root_classes(find_algorithm(name), p) == [[*range(p)]]
 
 
-def test_root_class_is_proved_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_equivalent_roots_are_proved_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     proved = Mock(side_effect=verify)
     monkeypatch.setattr("collectives.verdict.verify", proved)
     for algorithm in (find_algorithm("broadcast/chain"), load_file(chain_file(tmp_path, "False"))[0]):
@@ -141,7 +141,7 @@ NOWHERE = "UNDEFINED  all_reduce/doubling, world size 3: only for powers of"
         ("3,5-7", "", 2, [3, 5, 6, 7], f"{NOWHERE} two (line 8 of doubling.py). Not defined for 3, 5-7 ranks."),
     ],
 )
-def test_check_reports_undefined_world_sizes_apart_from_wrong(
+def test_check_separates_undefined_from_wrong_world_sizes(
     ringlab: Ringlab, tmp_path: Path, ranks: str, wrong: str, status: int, undefined: list[int], message: str
 ) -> None:
     file = tmp_path / "doubling.py"

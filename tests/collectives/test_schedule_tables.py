@@ -90,7 +90,7 @@ def test_user_file_and_function_give_equal_schedule_tables(tmp_path, p: int):
 
 @given(random=st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
-def test_compact_and_plain_builder_agree_on_random_programs(random: Random):
+def test_schedule_builders_agree_on_random_programs(random: Random):
     p = random.choice([2, 3, 4, 5, 8, 13, 16])
     algorithm = here(drawn_program(random, p), scratch=p)
     assert_same(build_compact(algorithm, p).table(), build_schedule(algorithm, p).table())
@@ -174,7 +174,7 @@ def test_vectorized_and_scalar_checks_raise_equal_messages(program: Any, scratch
     turned=st.booleans(),
 )
 @settings(max_examples=120, deadline=None)
-def test_vector_rank_arithmetic_matches_integers(name: str, left: list[int], right: int | list[int], turned: bool):
+def test_vectorized_ranks_compute_like_integers(name: str, left: list[int], right: int | list[int], turned: bool):
     function = getattr(operator, name)
     rights = [right] * len(left) if isinstance(right, int) else right[: len(left)]
     vector: Any = vectorize(np.array(left))
@@ -239,7 +239,7 @@ def _said(rank: Any, p: int, ops: Any) -> Any:
 
 
 @given(p=st.integers(2, 9), numbers=st.lists(st.integers(-30, 30), min_size=1, max_size=4))
-def test_shifted_rank_arithmetic_matches_every_single_rank(p: int, numbers: list[int]):
+def test_arithmetic_on_a_symbolic_rank_matches_each_rank(p: int, numbers: list[int]):
     shifts: list[Any] = [ShiftedRank(p)]
     values = [list(range(p))]
     for number in numbers:

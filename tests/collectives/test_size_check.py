@@ -127,7 +127,7 @@ def test_prediction_below_the_memory_limits_is_allowed(monkeypatch: pytest.Monke
     assert len(load("star8").trace("naive").messages) == 14
 
 
-def test_prediction_without_messages_has_no_message_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trace_of_overlapped_training_has_no_message_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     overlaps = 'training.gradient_sync={name = "ring", overlap = true}'
     scenario = replace(load("star8", "cluster.hosts=500", overlaps), collective=None)
     (training,), star = scenario.trainings, scenario.cluster
@@ -140,7 +140,7 @@ def test_prediction_without_messages_has_no_message_limit(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1000])
-def test_batch_size_does_not_change_distinct_keys_and_routes(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processing_in_batches_does_not_change_keys_and_routes(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = np.array([1 << 40, 3, 1 << 40, 0, 5, 3, 1 << 30], np.int64).repeat(30)
     tree = simcomm.two_level_tree(4, 4, "1 GB/s", "1 us", 4.0)
     doubling = find_algorithm("all_reduce/recursive_doubling")

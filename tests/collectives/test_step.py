@@ -37,7 +37,7 @@ CASES = [(world_size, root) for world_size in range(1, 8) for root in range(worl
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 @pytest.mark.parametrize("n", [0, 1, 5, 12, 1 << 40])
-def test_spec_result_lists_the_shards_that_are_defined(spec: Spec, n: int) -> None:
+def test_collective_spec_lists_the_defined_shards_of_each_rank(spec: Spec, n: int) -> None:
     for world_size, root in CASES:
         for rank in range(world_size):
             defined = [part for part in range(world_size) if spec.end(rank, part, world_size, root) is not None]
@@ -48,7 +48,7 @@ def test_spec_result_lists_the_shards_that_are_defined(spec: Spec, n: int) -> No
 
 
 @pytest.mark.parametrize("n", [0, 3, 12, 13])
-def test_part_slices_cover_every_element_once(n: int) -> None:
+def test_shard_slices_cover_every_element_once(n: int) -> None:
     parts = [range(n)[part_slice(part, n, 4)] for part in range(4)]
     assert [element for part in parts for element in part] == [*range(n)]
     assert part_slice(range(1, 4), n, 4) == slice(parts[1].start, n)

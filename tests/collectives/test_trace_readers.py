@@ -92,7 +92,7 @@ def flow_between(start: float, message: Message, begin: float, end: float) -> fl
     return message.nbytes * share
 
 
-def test_route_over_a_missing_link_is_unknown() -> None:
+def test_route_is_empty_if_the_trace_lacks_one_of_its_links() -> None:
     messages = [Message(0, 1, 0, 0, 8, 0.0, 1.0, ("a", "b", "c")), Message(0, 1, 1, 0, 8, 0.0, 1.0, ("a", "b"))]
     trace = Trace("two", "predicted", 2, 1.0, messages, links=[TracedLink("a", "b", 1e3, 0.0, 16.0)])
     routes = link_routes(trace)
@@ -146,7 +146,7 @@ def plain_path(trace: Trace) -> list[Leg]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_message_depths_equal_a_plain_reference(seed: int) -> None:
+def test_message_depths_equal_those_of_a_simple_algorithm(seed: int) -> None:
     messages = random_trace(np.random.default_rng(seed)).messages
     assert find_depths(messages).tolist() == plain_depths(messages)
     turned = messages.select(np.random.default_rng(seed).permutation(len(messages)))

@@ -59,7 +59,7 @@ def test_invalid_quantity_error_quotes_the_value(parse: Callable[[object], float
 
 
 @given(st.integers(1, 10**6), st.sampled_from(sorted(SIZES)), st.sampled_from(sorted(RATES)))
-def test_every_unit_multiplies_the_number(number: int, size: str, rate: str) -> None:
+def test_size_and_bandwidth_units_multiply_the_number(number: int, size: str, rate: str) -> None:
     assert parse_size(f"{number} {size}") == number * SIZES[size]
     assert parse_bandwidth(f"{number} {rate}") == float(number * RATES[rate])
 

@@ -27,7 +27,7 @@ def test_every_library_algorithm_is_proved_correct(name: str, worlds: list[int])
 
 @pytest.mark.parametrize("p", [1, 2, 6, 12, 24])
 @pytest.mark.parametrize("gpus", [1, 3, 4, 8])
-def test_hierarchical_all_reduce_is_correct_for_any_node_size(p: int, gpus: int) -> None:
+def test_hierarchical_all_reduce_is_correct_for_full_nodes(p: int, gpus: int) -> None:
     algorithm = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus)
     if p % gpus:
         with pytest.raises(Undefined, match=f"world size {p}: gpus={gpus} requires a multiple of {gpus} ranks"):
@@ -39,13 +39,13 @@ def test_hierarchical_all_reduce_is_correct_for_any_node_size(p: int, gpus: int)
 @pytest.mark.parametrize("rail", ["chain[slices=3]", "halving_doubling", "hierarchical[gpus=2]"])
 @pytest.mark.parametrize(("node", "gather"), [("ring", None), ("naive", "direct"), ("recursive_halving", "bruck")])
 @pytest.mark.parametrize(("p", "gpus"), [(8, 2), (12, 3), (8, 8)])
-def test_hierarchical_accepts_any_one_channel_algorithm(p: int, gpus: int, node: str, gather: str, rail: str) -> None:
+def test_hierarchical_supports_one_channel_algorithms(p: int, gpus: int, node: str, gather: str, rail: str) -> None:
     algorithm = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus, node=node, gather=gather)
     assert verify(algorithm.with_parameters(rail=rail if p > gpus else "ring"), p).world_size == p
 
 
 @pytest.mark.parametrize("rail", ["double_tree", "unchunked_ring"])
-def test_hierarchical_rejects_rails_with_channels_or_scratch(rail: str) -> None:
+def test_hierarchical_rejects_rail_with_two_channels_or_scratch(rail: str) -> None:
     message = f"all_reduce/{rail} has several channels or scratch, so it cannot run inside another algorithm; use an"
     with pytest.raises(InputError, match=message):
         verify(find_algorithm(f"all_reduce/hierarchical[rail={rail}]"), 8)
@@ -68,7 +68,7 @@ def test_too_many_tracked_chunks_are_rejected(monkeypatch: pytest.MonkeyPatch) -
 
 @settings(deadline=None, max_examples=120)
 @given(st.sampled_from(sorted(library().keys() - {"all_to_all/bruck"})), st.integers(2, 9), st.data())
-def test_library_algorithm_is_wrong_without_any_of_its_steps(name: str, p: int, data: st.DataObject) -> None:
+def test_removing_a_step_makes_a_library_algorithm_incorrect(name: str, p: int, data: st.DataObject) -> None:
     right = find_algorithm(name)  # Bruck's rotation moves nothing on rank 0
     programs = programs_of(right, p)
     steps = [(program, step) for channels in programs for program in channels for step in range(len(program))]

@@ -60,7 +60,7 @@ def test_unedited_skeleton_is_reported_as_to_do(lesson: Lesson, virtual: Virtual
 
 
 @pytest.mark.parametrize(("number", "steps"), [(3, 14), (4, 14), (5, 6)])
-def test_player_fills_lesson_buffers_by_step(number: int, steps: int, virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_lesson_player_fills_all_buffers(number: int, steps: int, virtual: VirtualRuns, tmp_path: Path) -> None:
     lesson = find_lesson(number)
     cluster = make_cluster(lesson.shown.racks, lesson.shown.ranks)
     finished, (yours, reference) = play_lesson(lesson, solved(lesson, tmp_path), cluster, virtual.host)
@@ -140,7 +140,7 @@ def test_alternative_solution_is_graded_right(file: Path, virtual: VirtualRuns, 
     assert {exercise.exercise: exercise.text for exercise in answer.exercises if exercise.state != "right"} == {}
 
 
-def test_lessons_have_ten_mistakes_and_four_solutions() -> None:
+def test_each_lesson_has_ten_test_mistakes_and_four_solutions() -> None:
     mistakes = Counter(mistake.lesson for mistake in MISTAKES)
     solutions = Counter(find_lesson(int(file.parent.name)) for file in RIGHT)
     assert all(mistakes[lesson] >= 10 and solutions[lesson] >= 4 for lesson in LESSONS)
@@ -178,7 +178,7 @@ def test_learn_wraps_a_long_source_line(capsys: pytest.CaptureFixture[str], monk
     assert any(line.startswith("ring_all_reduce, line 37: requests") for line in lines) and max(map(len, lines)) <= 80
 
 
-def test_learn_recommends_a_text_after_a_wrong_exercise(
+def test_learn_recommends_reading_after_a_wrong_exercise(
     virtual: VirtualRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
@@ -211,7 +211,7 @@ def test_lesson_predictions_have_an_answer_and_an_explanation(lesson: Lesson) ->
         assert isfinite(prediction.right) and prediction.why.endswith(".") and 5 < len(prediction.why.split()) <= 25
 
 
-def test_learn_writes_a_lesson_only_once(ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learn_does_not_overwrite_a_lesson(ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert ringlab("learn", 4).status == 0
     assert Path("04_ring.py").read_text() == LESSONS[3].skeleton

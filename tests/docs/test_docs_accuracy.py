@@ -22,7 +22,7 @@ FOUND = page_writer.read_results("nccl_errors")
 REASONS = tomllib.loads(accuracy_table.EXPLAINED.read_text())
 
 
-def test_tuner_picks_ring_for_crossnic0_before_hopper():
+def test_tuner_picks_ring_on_two_a100_hosts_at_published_sizes():
     line = {"nodes": 2, "gpus": 4, "gpu": "A100 SXM", "net": "ib", "nic": 200, "nccl": 2024}
     sizes = [row.nbytes for row in read_tables(["x_2x4_crossnic0_issue1411"])["x_2x4_crossnic0_issue1411"].rows]
     algorithms = {predict_collective(describe_system("older", line), "all_reduce", size).algorithm for size in sizes}
@@ -36,7 +36,7 @@ def test_nccl_page_names_parameters_and_exponents_of_the_code():
     assert f"x^{SHARPNESS:.0f}]^(1/{SHARPNESS:.0f})" in page and f"T_host^{OVERLAP:.0f})^(1/{OVERLAP:.0f})" in page
 
 
-def test_median_error_with_three_rows_is_at_most_7_percent():
+def test_three_known_rows_reduce_the_median_error_to_7_percent():
     gain = next(gain for gain in FOUND["left_out"]["gains"] if gain["sizes"] == [4096, 4194304, None])
     assert all(score["median"] <= 0.07 for score in gain["after"].values())
 

@@ -64,7 +64,7 @@ def search_once(**keys):
     return search(training(**keys))
 
 
-def test_step_time_of_a_run_does_not_depend_on_the_other_runs():
+def test_batch_of_runs_has_the_step_times_of_single_runs():
     timed = timed_runs()[::97]
     together = step_seconds(columns_of_runs(timed), P)
     alone = [float(step_seconds(columns_of_runs([row]), P)[0]) for row in timed]
@@ -173,7 +173,7 @@ def test_invalid_table_is_rejected_with_the_reason(table, text, reason):
         read_own_runs(table)
 
 
-def test_slow_runs_are_found_by_a_fixed_time_loss():
+def test_slow_runs_are_detected_by_their_lost_seconds():
     timed = timed_runs()
     slow = mark_slow(timed)
     assert 300 < slow.sum() < 400
@@ -181,7 +181,7 @@ def test_slow_runs_are_found_by_a_fixed_time_loss():
     assert mark_slow(faster).sum() < slow.sum()  # the slow mode loses a fixed time, not a share
 
 
-def test_search_enumerates_every_mesh():
+def test_enumerated_meshes_use_all_devices_and_the_batch():
     meshes = enumerate_meshes(training())
     assert len(meshes) == len({*meshes}) > 1000
     for mesh in meshes:
@@ -191,7 +191,7 @@ def test_search_enumerates_every_mesh():
         enumerate_meshes(training(model="llama3-8b:layers=1,heads=1,kv_heads=1", batch=3))
 
 
-def test_search_orders_fitting_meshes():
+def test_search_lists_meshes_that_fit_by_decreasing_throughput():
     answer = search_once()
     rates = answer.tokens_per_s[answer.order]
     assert (np.diff(rates) <= 0).all()

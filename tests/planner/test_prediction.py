@@ -110,7 +110,7 @@ def test_experts_need_four_all_to_alls_per_layer() -> None:
     assert prediction.parts.tensor == 0
 
 
-def test_experts_sync_among_devices_with_the_same_experts() -> None:
+def test_expert_parallelism_reduces_gradient_synchronization() -> None:
     shares = (Parallelism(experts=8, expert=expert) for expert in (1, 4, 8))
     one, few, many = (predict(Counted(byte_s=1e-6), parallelism).parts.sync for parallelism in shares)
     assert one > 4 * few > 4 * many > 0
@@ -130,7 +130,7 @@ def test_replicas_without_ddp_do_not_overlap_their_sync(strategy: str, sent: int
 
 
 @pytest.mark.parametrize("strategy", [{}, {"strategy": "fsdp"}, {"tensor": 2, "pipeline": 2}, {"strategy": "zero1"}])
-def test_interval_contains_the_rate(strategy: dict[str, object]) -> None:
+def test_interval_contains_the_predicted_rate(strategy: dict[str, object]) -> None:
     prediction = predict(Counted(byte_s=1e-5), Parallelism(**strategy))
     assert prediction.rate == pytest.approx(8 * prediction.parallelism.data / prediction.parts.total)
     low, high = prediction.interval()
@@ -138,7 +138,7 @@ def test_interval_contains_the_rate(strategy: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("parallelism", [Parallelism(), Parallelism(pipeline=8, microbatches=8)])
-def test_process_time_grows_with_fewer_cpu_cores(parallelism: Parallelism) -> None:
+def test_time_of_host_processes_is_inverse_to_cpu_cores(parallelism: Parallelism) -> None:
     training = Training(Job(VGG, 64, parallelism), DGX, at_rate(VGG, 300.0))
     few = replace(training, host=replace(DGX, cores=DGX.cores // 4))
     assert few.predict(8).parts.processes == pytest.approx(4 * training.predict(8).parts.processes)
@@ -194,7 +194,7 @@ def test_too_large_batch_error_names_one_that_fits() -> None:
         on_4090(1, Parallelism(), "llama-7b").predict(4)
 
 
-def test_recomputation_stores_fewer_activations_of_a_profile() -> None:
+def test_recomputation_saves_activations_and_adds_compute() -> None:
     stored, again = (on_4090(32, Parallelism(recompute=recompute)).predict(4) for recompute in ("none", "full"))
     assert again.memory["activations"] < 0.7 * stored.memory["activations"]
     assert again.parts.compute == pytest.approx(4 / 3 * stored.parts.compute, rel=0.05)

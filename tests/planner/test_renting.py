@@ -39,7 +39,7 @@ def instance(**changes: object) -> InstanceType:
     return replace(usual, **changes)  # type: ignore[arg-type]
 
 
-def test_price_list_is_read_into_bytes_per_second_and_dollars(tmp_path: Path) -> None:
+def test_price_list_gives_prices_dates_and_interconnects(tmp_path: Path) -> None:
     (read,) = read_prices(price_file(tmp_path))
     assert (read.name, read.gpus, read.price, read.spot_price) == ("Us box", 4, 4.0, 1.5)
     assert (read.nic_bandwidth, read.dated) == (1e10, date(2026, 1, 31))

@@ -79,7 +79,7 @@ def test_plan_marks_candidates_that_may_exceed_a_limit(scenario: str) -> None:
     assert first.label not in {row.label for row in late.candidates} and late.beyond_limits > 0
 
 
-def test_instance_types_are_nodes_with_their_interconnect() -> None:
+def test_host_of_an_instance_type_has_its_link_and_network() -> None:
     hosts = {price.instance: find_host(price) for price in read_prices()}
     assert (hosts["p3.16xlarge"].link, hosts["p3.16xlarge"].nic) == ("nvlink", 3.125e9)
     assert hosts["4x-RTX_4090-32-65536"].link == "host"
@@ -333,7 +333,7 @@ def test_gpu_profile_and_equal_known_rate_give_the_same_plan(scenario: str, tmp_
         ringlab.plan(scenario, "plan.profiles=['AMD.json']")
 
 
-def test_every_published_run_is_predicted_to_fit_in_memory() -> None:
+def test_published_runs_are_predicted_to_fit_in_memory() -> None:
     """Batches that are accumulated are not checked, because the series do not state the number of micro-batches."""
     smallest: dict[str, float] = {}
     for price in read_prices():

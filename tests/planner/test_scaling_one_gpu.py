@@ -56,7 +56,7 @@ def test_memory_bound_model_gains_more_from_memory_bandwidth() -> None:
     assert gains[0] > 1.1 * gains[1] > 1.1
 
 
-def test_rates_correlate_more_within_a_model_and_precision() -> None:
+def test_rate_of_a_similar_model_has_more_influence() -> None:
     """A lower rate of BERT-base with 384 tokens lowers that with 128 tokens more than a rate of BERT-large does."""
     ratios = {}
     for name in ("BERT-base-384", "BERT-large-384"):

@@ -87,7 +87,7 @@ def test_saved_runs_are_used_until_removed(ringlab, scenario, tmp_path):
     assert "Adapted" not in ringlab("search", str(scenario))[1]
 
 
-def test_sequence_and_target_options_agree_in_all_commands(answer_of):
+def test_predict_search_and_plan_agree_on_sequence_and_target(answer_of):
     size = ("--sequence", "2048", "--target-tokens", "2e9", "--set", 'training.parallelism.strategy="fsdp"')
     row = answer_of("predict", "--devices", "8", *size)[0]["rows"][0]
     case = answer_of("search", "--devices", "8", "--mesh", "zero3 8, mb 4", *size)[0]["cases"][0]
@@ -126,7 +126,7 @@ def test_price_is_none_if_instance_networks_are_too_slow():
     assert find_cheapest(read_prices(), "RTX 4090", [16], system) is None
 
 
-def test_one_instance_type_prices_all_device_counts():
+def test_all_device_counts_use_the_price_of_one_instance_type():
     scenario, h100 = Path(__file__).parents[2] / "examples/gpt2_xl.toml", 'cluster.preset="dgx-h100"'
     epochs = [(row.epoch, row.devices) for row in predict_devices(scenario, [8, 16], h100).cases[0].rows]
     prices = {round(epoch.dollars / epoch.seconds / devices * 3600, 6) for epoch, devices in epochs}

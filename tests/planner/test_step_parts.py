@@ -63,7 +63,7 @@ def test_pipeline_of_equal_stages_matches_the_closed_form(schedule: str, chunks:
     assert seconds == pytest.approx(3.0 * (8 + 3 / chunks))
 
 
-def test_batched_pipeline_times_equal_single_ones() -> None:
+def test_pipelines_have_equal_times_in_a_batch_and_alone() -> None:
     rng = np.random.default_rng(5)
     ahead, back, send = rng.random((3, 4)), rng.random((3, 4)), rng.random((3, 3)) / 10
     together = pipeline_seconds("1f1b", ahead, back, send, 4, 6)
@@ -72,7 +72,7 @@ def test_batched_pipeline_times_equal_single_ones() -> None:
     assert together.tolist() == alone
 
 
-def test_pipeline_of_a_profile_speeds_up_less_than_linearly() -> None:
+def test_pipeline_of_a_profiled_model_speeds_up_sublinearly() -> None:
     single = step_parts(profiled(pp=1, count=8, micro_batch=8), PARAMETERS)["total"]
     parts = step_parts(profiled(pp=4, count=8, micro_batch=8), PARAMETERS)
     assert single / 4 < parts["compute"] + parts["pipeline"] < single
@@ -90,7 +90,7 @@ def test_nvlink_domain_of_several_boards_is_one_host() -> None:
     assert (rack.gpus, across > inside) == (72, True)
 
 
-def test_bus_bandwidth_uses_the_next_lower_published_gpu_count() -> None:
+def test_unpublished_gpu_count_uses_a_published_bus_bandwidth() -> None:
     host = Host("mine", None, 8, "pcie", 96, 1e10, busbw=((2, 10e9), (8, 5e9)))
     assert [host.bus_bandwidth(count) for count in (1, 2, 4, 8)] == [10e9, 10e9, 10e9, 5e9]
 
@@ -102,7 +102,7 @@ def test_host_without_a_gpu_model_adds_no_copy_or_straggler_time() -> None:
     assert parts["sync"] > 0.08  # 102 MB take 102 ms, of which backward hides 17 ms at most
 
 
-def test_parameter_server_sync_takes_longer_than_overlapped() -> None:
+def test_parameter_server_takes_longer_than_overlapped_sync() -> None:
     host = Host("pcie", "V100 SXM2 16GB", 4, "pcie", 48, 1e10, busbw=((2, 8e9),))
     columns = profiled(3, host=host, dp=4, exchange=["server", "overlapped", "none"], precision="float32")
     served, overlapped, none = step_parts(columns, PARAMETERS)["sync"]

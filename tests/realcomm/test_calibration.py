@@ -64,7 +64,7 @@ def training_block(late: float = 0.01) -> Block:
     return ranks
 
 
-def test_later_relay_message_takes_only_its_additional_time():
+def test_later_message_of_a_chain_takes_less_than_the_first():
     calibration = make_calibration([block()], TWO)
     first, later = (MessageClass(RELAY, 1, False, 4096, is_first) for is_first in (True, False))
     assert calibration.message_seconds(first) == pytest.approx(5e-4)
@@ -126,7 +126,7 @@ def test_measured_run_does_not_change_its_prediction():
     assert 1e-5 < simcomm.run(NAIVE, simcomm.this_machine(2), 4096, calibration=before).elapsed < 1.0
 
 
-def test_calibration_plan_probes_the_sizes_of_the_calls():
+def test_calibration_measures_the_message_sizes_of_the_calls():
     plan = make_plan(2, [make_call(name, 2, 1 << 20) for name in (RING, NAIVE)], [JOB, Training(NAIVE)])
     assert {probe.nbytes for probe in plan.probes} == {1 << 19, 1 << 20, *LINE_SIZES}
     assert not plan.measurements
@@ -145,11 +145,11 @@ def test_calibration_plan_probes_the_sizes_of_the_calls():
         (Probe(FAN_OUT, 2, False, 4, 1), 2, ["recv 0"]),
     ],
 )
-def test_probe_sends_the_messages_of_its_pattern(probe: Probe, rank: int, does: list[str]):
+def test_probe_ranks_run_the_operations_of_its_pattern(probe: Probe, rank: int, does: list[str]):
     assert real_programs.probed_messages(probe, rank, 3) == does
 
 
-def test_unmeasured_message_time_is_extrapolated_along_a_curve():
+def test_unmeasured_message_sizes_follow_the_measured_curve():
     calibration = make_calibration([block()], TWO)
     wide = MessageCurve(EXCHANGE, 1, False, False, [(1000, 1e-4), (2000, 3e-4)])
     calibration = replace(calibration, message_classes=[*calibration.message_classes, wide])
@@ -158,7 +158,7 @@ def test_unmeasured_message_time_is_extrapolated_along_a_curve():
         assert calibration.message_seconds(message_class) == pytest.approx(seconds)
 
 
-def test_line_fit_minimizes_relative_errors_without_negatives():
+def test_line_fit_minimizes_relative_errors_and_is_not_negative():
     line = fit_line([(1000, 1e-6), (2000, 4e-6), (4000, 16e-6)])
     assert line.fixed == 0.0 and line.per_byte > 0
     worst = max(abs(line.per_byte * nbytes / seconds - 1) for nbytes, seconds in line.points)

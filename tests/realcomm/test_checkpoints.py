@@ -79,7 +79,7 @@ def test_damaged_checkpoint_is_skipped_with_the_reason(spoil, message, tmp_path:
         open_checkpoint(last)
 
 
-def test_checkpoint_folder_rejects_two_writers_and_old_files(tmp_path: Path):
+def test_folder_in_use_or_with_checkpoints_is_rejected(tmp_path: Path):
     folder = tmp_path / "new" / "deep"
     check_folder(folder)
     with closing(CheckpointFolder(folder)):

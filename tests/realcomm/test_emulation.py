@@ -52,7 +52,7 @@ def namespaces() -> Ability:
 # Plans
 
 
-def test_network_plan_forwards_along_the_routes():
+def test_emulation_plan_has_hosts_bridges_links_and_shapers():
     plan = plan_network(TWO_RACKS.on_first(3))
     assert plan.hosts == ("h0", "h1", "h2") and plan.bridges == ("s0", "s1")
     assert {(link.src, link.dst): link.bandwidth * 8 / 1e6 for link in plan.directions}["s0", "s1"] == 20
@@ -71,7 +71,7 @@ def test_network_plan_forwards_along_the_routes():
         simcomm.torus((2, 3), "10 Mbit/s", "0 us"),
     ],
 )
-def test_forwarding_entries_follow_the_routes(cluster: simcomm.Cluster):
+def test_emulation_plan_forwards_along_the_routes(cluster: simcomm.Cluster):
     plan = plan_network(cluster)
     for src in plan.hosts:
         for dst in {*plan.hosts} - {src}:
@@ -280,7 +280,7 @@ def test_rejection_of_too_fast_network_suggests_a_bandwidth(namespaces: Ability,
 
 
 @pytest.mark.parametrize("command", ["run", "compare"])
-def test_faults_and_machines_are_rejected_before_building(command: str, ringlab: Ringlab):
+def test_emulation_rejects_this_machine_and_faults(command: str, ringlab: Ringlab):
     assert "cluster: 2 ranks of this machine cannot be emulated" in ringlab(command, "quickstart", "--emulate").err
     faults = ["--set", "faults.rank=[{rank = 1, slowdown = 2}]"]
     assert "faults cannot be reproduced on an emulated network" in ringlab(command, "star8", "--emulate", *faults).err

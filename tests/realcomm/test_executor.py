@@ -53,7 +53,7 @@ def test_new_group_after_a_subgroup_with_channels_has_all_ranks(trio: dict[str, 
     assert others == [(name, total)] * 2 and total == 3.0
 
 
-def test_gpu_events_mark_the_begin_and_each_waiting_step(trio: dict[str, list[Any]]):
+def test_executor_records_gpu_events_at_begin_and_waiting_steps(trio: dict[str, list[Any]]):
     steps = [(0, 2), (1, 2)], [(0, 1), (1, 1)]
     assert trio["marked_steps"] == [[], *(["begin", *marks, "begin", *marks] for marks in steps)]
 

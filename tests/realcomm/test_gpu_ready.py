@@ -104,7 +104,7 @@ ADDRESSES = {"lo": "127.0.0.1", "eth0": "10.0.0.7", "ib0": "10.1.0.7"}  # of a h
     ],
     ids=["route to rank 0", "host of rank 0", "a name that others reach", "no network"],
 )
-def test_gloo_interface_reaches_other_hosts(
+def test_gloo_interface_is_chosen_to_reach_other_hosts(
     routes: dict[str, str], chosen: str | None, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(socket, "gethostname", lambda: "me")
@@ -214,5 +214,5 @@ def wait_on_hosts(rank: int, world_size: int) -> tuple[bool, bool, str]:
     return (gloo is group_memory.host_group(), gloo is dist.group.WORLD, f"{dist.get_backend(gloo)} {heard}")
 
 
-def test_group_for_host_side_waits_uses_gloo():
+def test_host_side_waits_use_a_gloo_group():
     assert launch(wait_on_hosts, 2) == [(True, False, "gloo [0, 1]"), (True, False, "gloo None")]

@@ -73,7 +73,7 @@ def test_progress_of_ranks_reaches_the_launcher():
     assert sorted(heard) == [(rank, done, 3, f"part {done}") for rank in range(2) for done in (1, 2, 3)]
 
 
-def test_launch_in_a_process_group_acts_as_its_rank():
+def test_launch_in_a_rank_of_a_group_uses_that_group():
     """As in a process of ``torch.multiprocessing.spawn``; here in a launch within a launch."""
     inner = [(rank, 1, 5.0) for rank in range(2)]
     assert [[(rank, 1, total) for rank, _, total in results] for results in launch(launch_again, 2)] == [inner, inner]

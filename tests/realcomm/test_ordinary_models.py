@@ -31,12 +31,12 @@ def training_of(model: str, **changes: object) -> Training:
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=[pytest.mark.slow] * (way not in ("ring[overlap]", "ddp"))) for way in WAYS]
 )
-def test_replicas_of_any_dtype_and_layout_stay_identical(way):
+def test_replicas_in_channels_last_layout_stay_identical(way):
     trace = train(training_of("channels_last", **WAYS[way]), TWO)
     assert (trace.facts["replicas_identical"], trace.facts["examples_seen"]) == (1.0, 32.0)
 
 
-def test_training_with_any_dtypes_resumes(tmp_path):
+def test_training_of_a_model_with_odd_dtypes_resumes(tmp_path):
     training = training_of("odd", checkpoints=str(tmp_path))
     train(training, TWO)
     resumed = train(replace(training, epochs=2), TWO, resume="auto")

@@ -20,7 +20,7 @@ def waiting_slot(step: int, peer: int) -> Slot:
     return slot
 
 
-def test_status_names_the_wait_of_each_thread() -> None:
+def test_status_lists_the_collective_that_each_thread_awaits() -> None:
     slot = waiting_slot(2, 1)
 
     def wait_too() -> None:

@@ -155,7 +155,7 @@ def check_trained(launched: Launched, names: Iterable[str]) -> None:
         assert sum(losses) / len(losses) == pytest.approx(train_alone(plan).losses[STEPS], rel=1e-5), name
 
 
-def test_strategies_match_a_single_rank_reference(launched: Launched) -> None:
+def test_selected_strategies_match_a_single_rank_reference(launched: Launched) -> None:
     check_trained(launched, KEPT)
 
 
@@ -207,7 +207,7 @@ def test_predicted_bytes_match_torch_when_torch_groups_calls(launched: Launched)
             assert sent == expected
 
 
-def test_predicted_memory_of_states_matches_that_of_each_rank(launched: Launched) -> None:
+def test_predicted_memory_of_states_matches_torch_on_each_rank(launched: Launched) -> None:
     for name, parallelism in STRATEGIES.items():
         for rank, result in enumerate(launched.counted[name]):
             states = stage_states(job_of(name))[stage_of(name, rank)]

@@ -61,7 +61,7 @@ def test_two_epochs_on_two_ranks_learn_the_digits():
     assert facts["test_accuracy"] > 0.9
 
 
-def test_training_facts_state_images_epochs_warmup_and_loss(ring):
+def test_training_trace_states_images_epochs_warmup_and_loss(ring):
     facts = ring.trace.facts
     assert (facts["batch_size"], facts["replicas_identical"]) == (8, 1.0)
     assert facts["examples_seen"] == 2 * 8 * STEPS

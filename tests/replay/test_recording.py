@@ -73,7 +73,7 @@ def test_recording_builder_rejects_impossible_logs(change: Any, message: str) ->
         builder.recording()
 
 
-def test_recording_builder_names_ranks_with_other_collectives() -> None:
+def test_recording_error_names_ranks_of_mismatched_collectives() -> None:
     builder = RecordingBuilder("wrong.py", 2)
     builder.collective(0, "k", RecordedCollective("all_reduce", (0, 1), 8), location=SourceLine("wrong.py", 3))
     builder.collective(1, "k", RecordedCollective("broadcast", (0, 1), 8), location=SourceLine("wrong.py", 5))

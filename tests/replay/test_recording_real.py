@@ -39,7 +39,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     return read_recording(file)
 
 
-def test_recording_contains_every_call_of_the_program(recording: Recording) -> None:
+def test_recording_contains_the_calls_of_the_program(recording: Recording) -> None:
     assert (recording.world_size, recording.where) == (2, "gloo")
     assert recording.title == "recorded_program.py --ranks 7"
     calls = [call for call in recording.calls if call.rank == 0 and call.kind == CallKind.COLLECTIVE]
@@ -67,7 +67,7 @@ def test_recording_separates_computing_from_waiting(recording: Recording) -> Non
 
 
 @pytest.mark.parametrize("fault", ["raise ValueError('as it stands')", "os.kill(os.getpid(), 9)"])
-def test_rank_names_its_own_failure_and_a_lost_peer(fault: str, tmp_path: Path) -> None:
+def test_recorded_rank_reports_its_failure_or_a_lost_peer(fault: str, tmp_path: Path) -> None:
     script = tmp_path / "fails.py"
     script.write_text(
         "import os, torch, torch.distributed as d\nd.init_process_group('gloo')\n"

@@ -241,7 +241,7 @@ def record(ranks: list[int]) -> Recording:
     return builder.recording()
 
 
-def test_repeated_ranks_match_recording_of_all_ranks() -> None:
+def test_recording_of_two_repeated_ranks_matches_eight_ranks() -> None:
     full, few = record([*range(8)]), repeat_ranks(record([0, 4]), find_models([0, 4], 8), MADE)
     assert len(few.calls) == len(full.calls) and set(few.groups) == set(full.groups)
     cluster = simcomm.star(8, "8 Gbit/s", "5 us")
@@ -251,7 +251,7 @@ def test_repeated_ranks_match_recording_of_all_ranks() -> None:
     assert run.busy.tolist() == wanted.busy.tolist()
 
 
-def test_repeat_ranks_rejects_a_rank_without_a_group() -> None:
+def test_repeating_a_rank_requires_a_corresponding_group() -> None:
     with pytest.raises(InputError, match=r"no group of rank 1 corresponds to the group \[0, 2\]"):
         repeat_ranks(record([0, 4]), find_models([0, 4], 8), [tuple(range(8)), (0, 1), (4, 5)])
 
@@ -268,7 +268,7 @@ def record_data_parallel(ranks: int, verb: str = "all_reduce") -> Recording:
     return builder.recording()
 
 
-def test_widened_recording_matches_recording_of_all_ranks() -> None:
+def test_recording_widened_to_eight_ranks_matches_eight_ranks() -> None:
     cluster = simcomm.star(8, "8 Gbit/s", "5 us")
     wide, wanted = widen(record_data_parallel(2), 8), record_data_parallel(8)
     assert replay(wide, cluster).finished.tolist() == replay(wanted, cluster).finished.tolist()
@@ -284,6 +284,6 @@ def test_widened_recording_matches_recording_of_all_ranks() -> None:
         (record([*range(8)]), 16, "calls of send and recv, whose sizes or peers depend"),
     ],
 )
-def test_widen_rejects_size_dependent_calls(recording: Recording, ranks: int, message: str) -> None:
+def test_widen_rejects_unsuitable_rank_counts_and_calls(recording: Recording, ranks: int, message: str) -> None:
     with pytest.raises(InputError, match=message):
         widen(recording, ranks)

@@ -88,7 +88,7 @@ def test_replay_command_rejects_invalid_options(run_file: Path, options: ReplayO
         replay_file(run_file, options)
 
 
-def test_read_network_makes_a_host_for_each_rank(tmp_path: Path) -> None:
+def test_read_network_provides_a_host_or_gpu_for_each_rank(tmp_path: Path) -> None:
     network = read_network("star8", 4, ["faults.rank=[{rank = 1, slowdown = 2}]"])
     assert (network.cluster.world_size, network.faults.ranks[0].slowdown) == (4, 2)
     assert read_network("this-machine", 3).cluster.world_size == 3

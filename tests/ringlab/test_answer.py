@@ -185,7 +185,7 @@ def test_title_with_line_breaks_is_escaped_to_one_line():
     assert "0 ns" not in shown and "1 host" in shown  # one rank sends nothing, so none is faster
 
 
-def test_conclusions_on_a_busy_machine_compare_no_times():
+def test_conclusions_on_a_busy_machine_omit_comparisons():
     comparison = CollectiveComparison("all_reduce", (RING, NAIVE), (64, 8 << 20), "float32", "sum", 0)
     scenario = replace(SCENARIO, collective=comparison)
     predicted = predict(scenario)

@@ -53,7 +53,7 @@ def test_help_names_every_command(ringlab):
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
-def test_command_help_repeats_the_description_of_the_list(ringlab, command):
+def test_help_of_a_command_contains_its_listed_description(ringlab, command):
     status, out, _ = ringlab(command, "--help")
     description = cli.describe_command(command)
     assert status == 0 and description and description in " ".join(re.sub("[│|]", " ", out).split())

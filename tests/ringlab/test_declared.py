@@ -102,7 +102,7 @@ def test_algorithm_arguments_accept_a_declared_function(name: str) -> None:
     assert TAKES_ALGORITHMS[name](through_rank_0)
 
 
-def test_pictures_show_a_declared_function(tmp_path: Path) -> None:
+def test_animate_and_plot_accept_a_declared_function(tmp_path: Path) -> None:
     for suffix in ("png", "html"):
         assert ringlab.animate("star8", tmp_path / f"mine.{suffix}", through_rank_0, 1024).problem is None
     assert ringlab.plot("star8", "path", tmp_path / "path.png", through_rank_0, 1024).file

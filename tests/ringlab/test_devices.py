@@ -126,7 +126,7 @@ def test_language_model_has_one_gpu_rate_for_every_strategy() -> None:
     assert in_turn.parts["pipeline"] / in_turn.parts["compute"] == pytest.approx(3, rel=0.15)
 
 
-def test_compute_follows_published_or_measured_rates() -> None:
+def test_gpu_rate_comes_from_published_runs_or_a_known_rate() -> None:
     job = "training={model='resnet50', batch_size=256, precision='fp16'}"
 
     def answer(rate: float, gpu: str) -> float:
@@ -211,7 +211,7 @@ def test_predict_devices_rejects_invalid_scenarios(override: str, devices: int, 
         ringlab.predict_devices(ROOT / GPT, [devices], override)
 
 
-def test_wait_for_cpu_cores_grows_with_processes_of_used_gpus() -> None:
+def test_wait_for_cpu_cores_grows_with_the_number_of_gpus() -> None:
     """One other process with 2 GPUs, and seven with 8, wait for the cores of the whole host."""
     training = ["training.model=vgg16", "training.compute={rate = 300.0}"]
     two, eight = ringlab.predict_devices("dgx-h100", [2, 8], *training).cases[0].rows
@@ -273,7 +273,7 @@ def test_gpu_profile_scales_to_another_gpu_but_not_a_cpu(tmp_path: Path) -> None
         rate("AMD EPYC")
 
 
-def test_devices_table_keeps_words_whole_and_is_plotted(command: Ringlab, tmp_path: Path) -> None:
+def test_devices_table_has_unbroken_words_and_is_plotted(command: Ringlab, tmp_path: Path) -> None:
     what_if, picture = "algorithm=ring,recursive_doubling", tmp_path / "rates.svg"
     options = ("--set", RATED, "--devices", "1,2,4,8", "--what-if", what_if, "--plot", picture)
     done = command("predict", "star8", *options)
@@ -294,7 +294,7 @@ def test_devices_cannot_be_combined_with_options_of_a_run(command: Ringlab) -> N
         assert done.status == 2 and not done.out and reason in done.err
 
 
-def test_what_if_that_changes_no_rate_states_the_reason() -> None:
+def test_what_if_without_effect_on_throughput_states_the_reason() -> None:
     answer = ringlab.predict_devices(ROOT / GPT, [8], what_if="bucket=10,100")
     assert any(
         "does not change the throughput: buckets only matter for `ddp`" in sentence for sentence in answer.conclusions

@@ -86,7 +86,7 @@ def test_several_collectives_have_a_verdict_each(tmp_path: Path) -> None:
     assert answer.sentence == "slower in 1 of 3 tables; all_gather: 4 times slower than expected at all sizes"
 
 
-def test_table_without_a_device_list_requires_only_the_gpu(tmp_path: Path) -> None:
+def test_nccl_table_without_a_device_list_needs_the_gpu_type(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", without_devices(timed()))
     answer = explain_measured(path)
     assert answer.sentence == "unknown, as no file names the GPU; pass for example --set 'gpu=A100 SXM'"

@@ -142,7 +142,7 @@ def expand(word: str, variables: dict[str, str]) -> str:
     return re.sub(r"\$\$|\$\(([^)]*)\)", replaced, word)
 
 
-def test_kubernetes_job_of_the_page_starts_torchrun(cluster, tmp_path):
+def test_kubernetes_manifest_in_the_docs_starts_torchrun(cluster, tmp_path):
     page = (ROOT / "docs" / "how-to" / "run-on-cluster.md").read_text(encoding="utf-8")
     (manifest,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     service, job = yaml.safe_load_all(manifest)

@@ -99,7 +99,7 @@ def test_nccl_settings_change_algorithm_channels_and_paths(tmp_path: Path):
     assert own_cluster(texts).settings == NcclSettings(p2p_disable=False, max_channels=4, p2p_level="5")
 
 
-def test_preset_takes_gpus_and_nics_from_catalog_or_description(tmp_path: Path):
+def test_nccl_preset_can_be_changed_by_keys_and_description(tmp_path: Path):
     plain = own_cluster(read(tmp_path, TWO + OWN)).system
     assert (plain.gpu.name, plain.nodes, plain.gpus, plain.net, plain.nic) == ("A100 SXM", 2, 8, "ib", 200.0)
     halved = own_cluster(read(tmp_path, TWO + 'bandwidth = "100 Gbit/s"\ngpus_per_node = 4\n' + OWN)).system
@@ -278,7 +278,7 @@ def test_inner_nodes_of_the_double_tree_differ_between_trees(nodes: int):
         assert all(tree[child].parent == node.rank for node in tree for child in node.children)
 
 
-def test_rack_has_the_nics_of_all_boards(tmp_path: Path, ringlab: Ringlab):
+def test_nvl72_preset_has_the_nics_of_all_boards(tmp_path: Path, ringlab: Ringlab):
     racks = '[cluster]\npreset = "gb200-nvl72"\nnodes = 2\ntransport = "nccl"\n' + OWN
     system = own_cluster(read(tmp_path, racks)).system
     described = describe_system("racks", {"machine": "coreweave_gb200", "nodes": 36, "gpus": 4})
@@ -333,7 +333,7 @@ def test_bandwidths_of_a_description_have_units(tmp_path: Path, table: str, key:
         described('"100 Gb"')
 
 
-def test_oversubscribed_nccl_scenario_gives_a_job_but_no_time(tmp_path: Path, ringlab: Ringlab):
+def test_slurm_but_not_predict_accepts_oversubscription_of_nccl(tmp_path: Path, ringlab: Ringlab):
     thin = write(tmp_path, TWO + "oversubscription = 4.0\n" + OWN)
     job = ringlab("slurm", thin)
     assert job.status == 0 and "#SBATCH --nodes=2" in job.out

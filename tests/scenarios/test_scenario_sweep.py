@@ -57,7 +57,7 @@ def test_sweep_has_a_curve_over_all_values_for_each_algorithm():
 TREE_AND_RING = 'collective.algorithms=["ring", "binomial"]'
 
 
-def test_sweep_of_sizes_has_a_line_per_algorithm(ringlab, tmp_path: Path):
+def test_sweep_of_sizes_names_the_fastest_algorithm_per_size(ringlab, tmp_path: Path):
     options = ["--set", TREE_AND_RING, "--sweep", "collective.sizes=1..1024KiB*4", "--plot", tmp_path / "sizes.svg"]
     status, out, err = ringlab("predict", "star8", *options)
     assert (status, err) == (0, "")

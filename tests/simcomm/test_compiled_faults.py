@@ -89,7 +89,7 @@ def test_compiled_engine_gives_the_time_of_the_reference_engine():
     assert done.elapsed == pytest.approx(1.666816e-3, rel=1e-9)
 
 
-def test_flow_rates_stay_correct_beside_an_unlimited_link():
+def test_flow_rates_are_correct_with_an_unlimited_link():
     """When the second message ends, the first continues at 0.4 GB/s, and the third slows down to 0.45 GB/s."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     rates = {("s1", "h3"): 0.85e9, ("h0", "s0"): 0.4e9, ("h1", "s0"): 1e9, ("h2", "s1"): 1e9}
@@ -110,7 +110,7 @@ def test_flow_rates_stay_correct_beside_an_unlimited_link():
 
 @pytest.mark.parametrize("name", library())
 @pytest.mark.parametrize("op", ["sum", "mean"])
-def test_every_schedule_representation_takes_equal_time(name: str, op: str):
+def test_all_schedule_representations_give_equal_times(name: str, op: str):
     algorithm = library()[name]
     for p in (1, 4, 7) if not name.endswith("hierarchical") else (4, 6):
         cluster = simcomm.star(p, "10 Gbit/s", "5 us", TRANSPORT)

@@ -118,7 +118,7 @@ def gpu_seconds(name: str, posting_s: float, message_s: float) -> float:
     ("name", "messages", "turns"),
     [("broadcast/chain", 8, 1), ("all_reduce/double_tree", 16, 2), ("all_reduce/ring", 2, 2)],
 )
-def test_gpu_step_takes_the_longer_of_posting_and_device_time(name: str, messages: int, turns: int) -> None:
+def test_gpu_step_takes_the_longer_of_host_and_device_time(name: str, messages: int, turns: int) -> None:
     """A message that waits for an answer takes its latency; a queued message only the longer of the two times."""
     device_bound = gpu_seconds(name, 1e-6, 40e-6)
     assert device_bound == pytest.approx(turns * 1e-3 + (messages - turns) * 40e-6, rel=0.02)

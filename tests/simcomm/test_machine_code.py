@@ -30,7 +30,7 @@ def entries() -> set[str]:
 
 
 @pytest.mark.slow  # three processes
-def test_compiled_entries_load_without_the_compiler() -> None:
+def test_compiled_functions_load_without_the_compiler() -> None:
     code = """if True:
         import gc
         from numba.core.cpu import CPUContext

@@ -55,7 +55,7 @@ def test_truncated_log_line_is_ignored(tmp_path: Path) -> None:
     assert len(facts.of(LoggedHop)) == 6
 
 
-def test_binary_large_and_packed_files_are_rejected(tmp_path: Path) -> None:
+def test_binary_and_oversized_machine_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\x7fELF\0\0")
     with pytest.raises(InputError, match="a binary file"):
         read_facts([tmp_path / "binary"])

@@ -75,7 +75,7 @@ def test_second_nccl_calibration_replaces_the_first(ringlab: Ringlab, output: Pa
         assert predict_calibrated(system, "all_reduce", 1 << 30).seconds == pytest.approx(factor * plain, rel=5e-3)
 
 
-def test_calibrate_finds_one_host_by_its_gpu(ringlab: Ringlab, output: Path):
+def test_calibration_of_one_host_applies_to_its_gpu_type(ringlab: Ringlab, output: Path):
     output.write_text(table([(4096, 30.0), (1 << 30, 5000.0)]))
     assert ringlab("calibrate", "--nccl-tests", output).status == 0
     assert find_calibration(describe_system("x", {"nodes": 1, "gpus": 8, "gpu": "A100 SXM"})) is not None

@@ -189,7 +189,7 @@ def test_nvlink_is_rejected_for_a_gpu_without_it():
     assert describe_system("x", {"nodes": 1, "gpus": 2, "gpu": "RTX 4090", "link": "bridge", "nvlink": 50}).nvlink == 50
 
 
-def test_row_time_follows_from_bandwidths_with_enough_digits():
+def test_missing_row_time_is_computed_from_precise_bandwidths():
     assert MeasuredRow("all_reduce", 1000, 2e-6, None, None).time(4) == 2e-6
     assert MeasuredRow("all_reduce", 1000, None, 0.5, None).time(4) == pytest.approx(2e-6)
     assert MeasuredRow("all_reduce", 1000, None, None, 1.5).time(4) == pytest.approx(1e-6)

@@ -131,7 +131,7 @@ def loads_of_nics(collective, ports, nodes, gpus):
 
 @pytest.mark.parametrize("collective", ["all_to_all", "send_recv", "gather", "scatter"])
 @pytest.mark.parametrize(("ports", "nodes", "gpus"), [(1, 2, 8), (2, 3, 4), (4, 2, 8), (8, 2, 8), (8, 4, 4), (2, 2, 1)])
-def test_busiest_nic_load_equals_a_count_of_its_bytes(collective, ports, nodes, gpus):
+def test_load_of_the_busiest_nic_equals_its_counted_bytes(collective, ports, nodes, gpus):
     line = {"nodes": nodes, "gpus": gpus, "gpu": "A100 SXM", "net": "ib", "nic": 25.0 * ports, "nccl": "2.21"}
     comm = communicator(line)
     assert comm.network.ports == ports
@@ -219,7 +219,7 @@ def test_notes_name_missing_keys_only_when_they_matter():
         ({"gpu": "L40S", "nodes": 1, "gpus": 10, "nccl": "2.21"}, ("10 GPUs of a node with pcie (up to 8 were)",)),
     ],
 )
-def test_notes_name_properties_outside_the_fitted_systems(line: dict, wanted: tuple[str, ...]):
+def test_notes_name_properties_that_no_fitted_system_has(line: dict, wanted: tuple[str, ...]):
     system = describe_system("mine", line)
     texts = outside_checked(system)
     assert len(texts) == len(wanted) and all(words in text for words, text in zip(wanted, texts, strict=True)), texts

@@ -200,7 +200,7 @@ def test_cube_mesh_rings_visit_all_gpus_without_a_shared_link():
     assert max(used.count(pair) for pair in used) <= 2
 
 
-def test_nccl_interval_widens_with_coverage_and_guessed_keys():
+def test_nccl_interval_widens_with_coverage_or_a_guessed_nic():
     sizes = np.array([2.0**13])
     half, most = (interval_log_limits(SYSTEMS["a100"], sizes, coverage=share) for share in (0.5, 0.9))
     usual = interval_log_limits(SYSTEMS["a100"], sizes)

@@ -57,7 +57,7 @@ def test_nccl_tests_output_is_read_with_ranks_hosts_and_version(tmp_path: Path):
 @pytest.mark.parametrize("form", ["table", *FORMS])
 @settings(max_examples=25)
 @given(rows=SIZES_AND_TIMES, collective=st.sampled_from(COLLECTIVES))
-def test_output_of_every_version_and_option_is_read(
+def test_nccl_tests_output_is_read_in_each_known_format(
     form: str, rows: list[tuple[int, float]], collective: str, tmp_path_factory
 ):
     text = table(rows, collective) if form == "table" else form_table(form, rows, collective)
@@ -269,7 +269,7 @@ PASTED: dict[str, str | bytes] = {
 
 
 @pytest.mark.parametrize("form", PASTED)
-def test_every_format_of_pasted_table_is_parsed(tmp_path: Path, form: str) -> None:
+def test_pasted_table_is_parsed_in_each_known_format(tmp_path: Path, form: str) -> None:
     rows = read_rows(tmp_path / "pasted.txt", PASTED[form])
     assert [row[:3] for row in rows] == [("all_reduce", 8, nbytes) for nbytes, _ in ROWS]
     assert [row[3] for row in rows] == pytest.approx([us for _, us in ROWS], rel=2e-4)

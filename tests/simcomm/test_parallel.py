@@ -41,7 +41,7 @@ def test_tasks_run_on_dask():
         assert dict(in_any_order(abs, TASKS)) == RESULTS
 
 
-def test_long_tasks_use_all_cores_and_leave_no_process(monkeypatch: pytest.MonkeyPatch):
+def test_long_tasks_run_on_two_cores_and_leave_no_process(monkeypatch: pytest.MonkeyPatch):
     before = workers()
     use_two_cores_at_once(monkeypatch)
     assert dict(in_any_order(abs, TASKS)) == RESULTS

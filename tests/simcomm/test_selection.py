@@ -55,7 +55,7 @@ def test_auto_uses_every_link_of_a_torus(dimensions: tuple[int, ...]) -> None:
     assert training.gradient_sync is not None and training.gradient_sync.name == "torus"
 
 
-def test_caveat_for_a_3d_torus_suggests_a_torus_algorithm() -> None:
+def test_ring_on_a_3d_torus_is_noted_with_a_better_algorithm() -> None:
     model = performance_model(simcomm.torus((3, 3, 3), "10 Gbit/s", "1 us"))
     torus = find_algorithm("torus", "all_reduce")
     (note,) = model.caveats([torus, find_algorithm("ring", "all_reduce"), auto("all_reduce")])
@@ -82,7 +82,7 @@ def test_star_formula_equals_the_simulation_of_equal_chunks() -> None:
             assert seconds == pytest.approx(simcomm.run(algorithm, STAR, nbytes).elapsed, rel=1e-9)
 
 
-def test_undefined_algorithms_are_not_candidates() -> None:
+def test_choose_skips_algorithms_that_reject_the_world_size() -> None:
     four = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=4)
     ring, six = find_algorithm("all_reduce/ring"), simcomm.star(6, "10 Gbit/s", "5 us")
     assert choose("all_reduce", six, 1024, among=[four, ring]).algorithm == ring

@@ -97,7 +97,7 @@ def test_tcp_message_time_is_the_sum_of_its_terms(cluster: Cluster, expected: li
     assert ends_from_0(cluster) == pytest.approx(expected, rel=rel)
 
 
-def test_tcp_piece_size_has_no_effect_within_a_host():
+def test_tcp_segment_size_has_no_effect_within_a_host():
     host = star(2, OFF).hosts[0]
     inside = [ends_from_0(replace(star(2, terms), hosts=(host, host))) for terms in (OFF, replace(OFF, piece=1.0))]
     assert inside[0] == inside[1]
@@ -278,7 +278,7 @@ def fit_terms(probes: PairProbes, ranks: int | None = None) -> TcpTerms:
     return terms
 
 
-def test_fit_pair_finds_the_parameters_behind_the_measurements():
+def test_fit_of_two_hosts_recovers_the_tcp_parameters():
     transport, terms = fit_pair(PAIR), fit_terms(PAIR)
     assert (transport.overhead, transport.gamma, transport.goodput) == (pytest.approx(80e-6), pytest.approx(3e-10), 1.0)
     assert (terms.post_cpu, terms.arrival_cpu, terms.cores) == (pytest.approx(30e-6), pytest.approx(40e-6), 2)
@@ -323,7 +323,7 @@ def crowds(*waking: float, step: float = 70e-6) -> list[CrowdRound]:
     return [CrowdRound(ranks, ranks * 2 * step / 2, ranks * 2 * step / 2, ranks * each / 2) for ranks, each in rounds]
 
 
-def test_fitted_start_time_is_equal_for_any_number_of_idle_ranks():
+def test_fitted_start_time_is_equal_for_four_or_more_idle_ranks():
     asleep = replace(PAIR, crowds=crowds(500e-6))
     starts = [fit_terms(asleep, ranks).start for ranks in (2, 4, 6, 8, 16, None)]
     assert fit_terms(replace(PAIR, crowds=crowds(1e-6))).start == starts[0] < 500e-6

@@ -145,7 +145,7 @@ if os.environ["RANK"] == "0":
     ("start", "group", "message"),
     [(OF_RANK_0, "networkx.kept", "is not initialized in"), (ON_RANK_0, "None", "group has not been initialized")],
 )
-def test_finding_suggests_own_when_a_package_caches_a_group(
+def test_finding_suggests_own_option_if_a_package_keeps_a_group(
     virtual: VirtualRuns, tmp_path: Path, start: str, group: str, message: str
 ) -> None:
     (tmp_path / "kept.py").write_text(KEPT.format(start=start, group=group))

@@ -195,7 +195,7 @@ def test_perfetto_file_requires_its_suffix_and_a_non_empty_trace(tmp_path: Path)
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), max_size=40))
-def test_perfetto_tracks_are_minimal_and_do_not_overlap(drawn: list[tuple[int, int]]):
+def test_perfetto_uses_the_fewest_tracks_without_overlap(drawn: list[tuple[int, int]]):
     intervals = [(begin, begin + lasting) for begin, lasting in drawn]
     track = assign_tracks(intervals)
     longest = [(begin, max(end, begin + 1)) for begin, end in intervals]

@@ -229,7 +229,7 @@ def test_pinch_zooms(browser: Browser, star: Any) -> None:
         assert player.ask("player.view.zoom.scale") == pytest.approx(5, rel=0.2)
 
 
-def test_player_draws_only_the_slow_link_in_red(browser: Browser, folder: Path, star: Any) -> None:
+def test_player_draws_a_slow_link_in_red(browser: Browser, folder: Path, star: Any) -> None:
     with Player(browser, page_of(folder, "slow", player_pages.racks()), "#t=0.3") as player:
         assert player.text("limit-head") == "rank 13 ↔ s1 is slow"
         assert player.text("limit").startswith("It behaves like a link of 2 Gbit/s, not 10 Gbit/s, in use all the time")

@@ -127,7 +127,7 @@ def test_player_aggregates_agree_with_the_messages():
     assert series.mean() == pytest.approx(loads.use[link], abs=0.01)
 
 
-def test_player_lists_some_ranks_if_there_are_too_many_messages(monkeypatch):
+def test_player_lists_slow_link_ranks_if_too_many_messages(monkeypatch):
     trace = player_pages.racks()[0].trace
     messages, limits = trace.messages, find_limits(trace)
 

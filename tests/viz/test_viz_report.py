@@ -107,7 +107,7 @@ def test_report_loads_nothing_and_embeds_pictures(tmp_path: Path) -> None:
         assert image.size[0] == 1500
 
 
-def test_report_grades_prediction_errors_by_size() -> None:
+def test_report_grades_prediction_errors_as_good_fair_or_poor() -> None:
     times = [side_by_side(1.05, 1.0), side_by_side(0.8, 1.0), side_by_side(2.0, 1.0), side_by_side(0.5, None)]
     errors = [row[4] for row in cells(answer([collective("x", time, time, time) for time in times]))]
     assert [cell.kind for cell in errors] == ["good", "fair", "poor", ""]
