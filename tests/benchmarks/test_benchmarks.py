@@ -73,9 +73,7 @@ def test_make_bench_runs_every_tested_benchmark():
 
 
 @pytest.mark.parametrize("name", SMALLEST)
-def test_benchmark_prints_its_help(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_benchmark_prints_help(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.syspath_prepend(FOLDER)
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     with pytest.raises(SystemExit) as end:

@@ -135,9 +135,7 @@ def test_command_rejects_a_pipe_as_output_before_it_starts(command: str, tmp_pat
         ("a\0b", "embedded null"),
     ],
 )
-def test_only_regular_files_of_limited_size_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, message: str
-):
+def test_special_or_large_files_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, message: str):
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
     Path("large").touch()

@@ -157,9 +157,7 @@ def test_processing_in_batches_does_not_change_keys_and_routes(at_once: int, mon
 
 
 @pytest.mark.parametrize("record", ["path.png", "film.gif", "player.html"])
-def test_too_large_picture_is_rejected_before_simulation(
-    record: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_large_picture_is_rejected_at_once(record: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collectives.budget.Gigabyte.RECORDED", 300)
     for name in ("run", "train"):
         monkeypatch.setattr(simcomm, name, Mock(side_effect=AssertionError("it is simulated")))

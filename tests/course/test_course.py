@@ -226,9 +226,7 @@ def test_child_processes_end_with_the_program(virtual: VirtualRuns, tmp_path: Pa
     assert time.monotonic() - began < 50, "its output is not waited for"
 
 
-def test_learn_show_never_overwrites_the_lesson(
-    ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_learn_show_keeps_the_lesson_file(ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     ringlab("learn", 1)
     for output, words in (

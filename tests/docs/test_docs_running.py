@@ -57,9 +57,7 @@ def test_tutorial_ring_is_correct() -> None:
         ("docs/how-to/search-layout.md", "search examples/llama2_70b.toml --devices 64 --top 3"),
     ],
 )
-def test_page_shows_output_of_command(
-    page: str, command: str, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_shows_command_output(page: str, command: str, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     text = (ROOT / page).read_text(encoding="utf-8")
     after = text.partition(f"ringlab {command}\n")[2]

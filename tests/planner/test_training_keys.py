@@ -81,9 +81,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("text", "table", "key", "value"), sorted(CASES))
-def test_training_key_changes_the_prediction_or_is_rejected(
-    tmp_path: Path, text: str, table: str, key: str, value: str
-) -> None:
+def test_training_key_has_an_effect_or_is_rejected(tmp_path: Path, text: str, table: str, key: str, value: str) -> None:
     more = ["training.parallelism.pipeline=2"] * (key == "schedule")
     name = f"{text}{more}"
     if name not in UNCHANGED:

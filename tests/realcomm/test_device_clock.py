@@ -138,9 +138,7 @@ def test_hang_on_a_gpu_names_the_first_unfinished_step(gpu: SimulatedGpu, marks_
     assert not slot.is_waiting
 
 
-def test_hang_is_reported_before_torchs_watchdog(
-    gpu: SimulatedGpu, marks_of: Callable, monkeypatch: pytest.MonkeyPatch
-):
+def test_hang_is_reported_before_torch_watchdog(gpu: SimulatedGpu, marks_of: Callable, monkeypatch: pytest.MonkeyPatch):
     """The report has the collective, channel, step and peer, and comes before the group's timeout."""
     monkeypatch.setattr("realcomm.execution.gpu_progress.time.monotonic", lambda: gpu.host)
     reports: list[str] = []

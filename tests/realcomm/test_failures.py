@@ -91,9 +91,7 @@ def failed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("failed")
 @pytest.mark.parametrize("place", IN_HANDLING)
-def test_error_during_failure_handling_is_added_as_a_note(
-    place: str, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_in_failure_handling_is_noted(place: str, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch) -> None:
     name, error = IN_HANDLING[place]
     broken = Mock(side_effect=error)
     monkeypatch.setattr(name, broken)

@@ -90,9 +90,7 @@ def test_resume_on_other_ranks_requires_equal_global_batch(scenario: Path):
         pytest.param("stop", "forward", "rank 1: training step 4, forward, stopped by a sig", marks=pytest.mark.slow),
     ],
 )
-def test_failure_names_rank_and_step_and_leaves_a_checkpoint(
-    kind, phase, message, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_failure_names_step_and_keeps_checkpoint(kind, phase, message, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("realcomm.training.datasets.load_images", training_workers.few_images)  # as the ranks have it
     training = small(gradient_sync=RING, epochs=2, checkpoints=tmp_path, checkpoint_every=5)
     with pytest.raises(TimedOut if kind == "stop" else RankFailed, match=message):

@@ -64,9 +64,7 @@ def scenario(tmp_path: Path) -> Path:
         ("precision='bf16'", "precision = 'bf16' is not supported with [training.parallelism]"),
     ],
 )
-def test_run_rejects_unsupported_parallelism_in_one_line(
-    ringlab: Ringlab, scenario: Path, key: str, message: str
-) -> None:
+def test_run_rejects_unsupported_parallelism(ringlab: Ringlab, scenario: Path, key: str, message: str) -> None:
     status, out, err = ringlab("run", scenario, "--set", f"training.{key}")
     assert status == 2 and not out
     [line] = err.splitlines()

@@ -57,9 +57,7 @@ def test_nccl_tests_output_is_read_with_ranks_hosts_and_version(tmp_path: Path):
 @pytest.mark.parametrize("form", ["table", *FORMS])
 @settings(max_examples=25)
 @given(rows=SIZES_AND_TIMES, collective=st.sampled_from(COLLECTIVES))
-def test_nccl_tests_output_is_read_in_each_known_format(
-    form: str, rows: list[tuple[int, float]], collective: str, tmp_path_factory
-):
+def test_output_of_each_format_is_read(form: str, rows: list[tuple[int, float]], collective: str, tmp_path_factory):
     text = table(rows, collective) if form == "table" else form_table(form, rows, collective)
     run = read(tmp_path_factory.mktemp("x"), text, None if form == "table" else collective)
     later = 1.1 if form == "in place" else 1.0

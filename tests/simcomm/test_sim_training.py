@@ -214,9 +214,7 @@ shares = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 2)), max_size=6)
 
 
 @given(backward=st.floats(0.01, 10), buckets=shares, slowdown=st.floats(0, 2))
-def test_overlap_never_shortens_compute_or_communication(
-    backward: float, buckets: list[tuple[float, float]], slowdown: float
-):
+def test_overlap_never_shortens_compute_or_sync(backward: float, buckets: list[tuple[float, float]], slowdown: float):
     ready = sorted(share for share, _ in buckets)
     seconds = [alone for _, alone in buckets]
     timeline = overlap(backward, ready, seconds, slowdown)

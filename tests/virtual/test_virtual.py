@@ -83,9 +83,7 @@ def test_timeout_names_the_line_that_hangs(virtual: VirtualRuns, tmp_path: Path)
         virtual.host.run(options, timeout=1.0)
 
 
-def test_modules_on_pythonpath_have_state_per_rank(
-    virtual: VirtualRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pythonpath_modules_are_per_rank(virtual: VirtualRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder, name in (("program/space/inner", "deep"), ("elsewhere", "beside")):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / f"{name}.py").write_text("rank = None\n")
