@@ -46,7 +46,7 @@ def test_training_of_a_model_with_odd_dtypes_resumes(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("half", r"odd_models.py:half': parameter last.weight is torch.bfloat16; .*bf16"),
+        ("half", r"odd_models.py:half': parameter last.weight must be torch.float32, .*bf16"),
         ("number", r"odd_models.py:number' returns int; return a trainable torch.nn.Module"),
     ],
 )
