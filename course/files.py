@@ -88,5 +88,5 @@ def fill(skeleton: str, functions: str) -> str:
 
 
 def named(text: str) -> list[ast.FunctionDef | ast.ClassDef]:
-    """Return the functions and classes of a file, in order."""
+    """Return the functions and classes that a Python source defines at its top level, in order."""
     return [node for node in ast.parse(text).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]

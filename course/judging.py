@@ -87,7 +87,7 @@ class _Trial:
 
     @property
     def elapsed(self) -> float | None:
-        """Seconds that the slowest measured block took, from the first rank's start to the last rank's end."""
+        """The seconds of the slowest measured block, from the first rank's start to the last rank's end."""
         return max(
             (max(end for _, end in block) - min(begin for begin, _ in block) for block in self.blocks), default=None
         )

@@ -52,7 +52,7 @@ class LineNotes(TorchDispatchMode):
         return results
 
     def here(self) -> int:
-        """Return the line of the file that is running, or 0 if no line is running."""
+        """Return the line of the learner's file that is running, or 0 if there is none."""
         return self.locate()[0]
 
     def locate(self) -> tuple[int, str]:

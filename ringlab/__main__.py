@@ -9,7 +9,7 @@ GARBAGE_EVERY = 400_000  # new objects; collecting garbage during imports takes 
 
 
 def main() -> None:
-    """Run the command line and exit. An interrupt also ends the process if it arrives during the imports."""
+    """Run the command line and exit. Interrupts also work while modules are being imported."""
     gc.set_threshold(GARBAGE_EVERY)
     try:
         try:

@@ -91,7 +91,7 @@ class LearnerCall(NamedTuple):
 
 @dataclass(frozen=True)
 class Predicted:
-    """A prediction: its correct value, a one-sentence explanation, and the learner's answer."""
+    """A number for learners to predict: its correct value, a one-sentence explanation, and the learner's answer."""
 
     right: float
     why: str = ""

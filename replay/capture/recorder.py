@@ -120,7 +120,7 @@ class HostTimer:
 
 
 class StreamTimer(HostTimer):
-    """Measures seconds with CUDA events on a GPU's current stream. Also accepts times of the ``HostTimer``."""
+    """Measures seconds with CUDA events on a GPU's current stream, or between times of the ``HostTimer``."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

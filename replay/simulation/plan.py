@@ -1,4 +1,4 @@
-"""Make the kernel's input for a replay: the plan and the links, including faults."""
+"""Make the kernel's input for a replay: the plan and the links, with the effects of faults."""
 
 from typing import NamedTuple
 

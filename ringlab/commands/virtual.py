@@ -233,7 +233,7 @@ class ProgramCommand(TyperCommand):
     """A command that takes its options before the program or directly after it. Later arguments go to the program."""
 
     def parse_args(self, context: Any, args: list[str]) -> list[str]:
-        """Parse the options. Options directly after the program's name are first moved in front of it."""
+        """Parse the options. Options that directly follow the program's name are first moved before the name."""
         program, rest = args[: 1 + (args[:1] == ["-m"])], args[1 + (args[:1] == ["-m"]) :]
         options = {name: each for each in self.params for name in each.opts if each.name != "module"}
         place = 0

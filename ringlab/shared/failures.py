@@ -22,7 +22,7 @@ PACKAGES = Path(__file__).parents[2]
 
 
 class CheckedTorch(importlib.abc.MetaPathFinder):
-    """An import hook that checks torch before it is imported. Other finders import the module itself."""
+    """An import hook that checks torch before it is imported. It leaves the import itself to other finders."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
         """Raise InputError if torch, torchvision or sklearn is missing, or an environment variable crashes torch."""

@@ -24,7 +24,7 @@ PRICE_KEY = "training.price_per_hour"
 
 
 def machine_line(name: str) -> dict[str, Any]:
-    """Return the keys of a system description that select the machine ``name``, as given to ``--system``.
+    """Return the keys of a system description for the machine ``name``, which is a value of ``--system``.
 
     Raise InputError if the machine is unknown.
     """

@@ -24,7 +24,7 @@ BARS_A_SECOND = 2  # updates of a bar; more would take a core from the ranks
 
 
 class Progress:
-    """Reports nothing. Subclasses report the progress of a command."""
+    """Base class of a command's progress reports, which reports nothing."""
 
     @contextmanager
     def task(self, text: str, late_s: float = 0.0) -> Iterator[Tick]:
@@ -51,7 +51,7 @@ def check_progress(progress: Progress | None) -> Progress:
 
 @contextmanager
 def computing(progress: Progress | None, text: str) -> Iterator[Tick]:
-    """Report the progress of the block if it takes over two seconds, and whether the engine is being compiled.
+    """Report the progress of the block if it takes over two seconds. Also report when the engine is being compiled.
 
     >>> with computing(None, "simulating") as tick:
     ...     tick(0, 1, 2, "ring")
@@ -75,7 +75,7 @@ class Interruption:
 
 @contextmanager
 def keeping(results: Sized) -> Iterator[Interruption]:
-    """Suppress a KeyboardInterrupt in the block, unless ``results`` is empty. Yield an object that records it."""
+    """Suppress a KeyboardInterrupt in the block, unless ``results`` is empty. Yield a record of the interrupt."""
     interruption = Interruption()
     try:
         yield interruption

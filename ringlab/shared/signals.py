@@ -19,7 +19,7 @@ SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
 
 
 class Terminated(BaseException):
-    """Raised on SIGTERM or SIGHUP. Not a ``SystemExit``, which a user's program may raise."""
+    """Raised on SIGTERM or SIGHUP. It is not a ``SystemExit``, because a user's program may raise that."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -27,7 +27,7 @@ class Terminated(BaseException):
 
 
 class Signals:
-    """Whether this process was interrupted, whether its command has ended, and the command's exit status."""
+    """The state of this process: whether it was interrupted or its command has ended, and the exit status."""
 
     interrupted = False
     leaving = False  # whether the command has ended, so that nothing remains to be saved after an interrupt

@@ -104,7 +104,7 @@ def count_work(job: CollectiveCall | Training, model: PerformanceModel, faults: 
 
 
 class Place(NamedTuple):
-    """A cluster to simulate: the scenario's own cluster, which has number 0, or the cluster of a what-if."""
+    """A cluster to simulate. Number 0 is the scenario's own cluster; the other clusters are those of its what-ifs."""
 
     number: int
     title: str

@@ -313,7 +313,7 @@ class RunsCalibrationAnswer(Answer):
 
 
 def calibrate_runs(file: Path) -> RunsCalibrationAnswer:
-    """Save a calibration for each GPU type and framework in a table of runs. Raise InputError if no run is valid."""
+    """Save a calibration per GPU type and framework in a table of training runs. Raise InputError if none is valid."""
     groups, refused = read_own_runs(file)
     return RunsCalibrationAnswer(str(file), tuple(map(_keep, groups)), dict(refused))
 

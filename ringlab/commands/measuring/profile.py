@@ -24,7 +24,7 @@ from ringlab.table import MOST_ROWS, Line, Part, Table, format_digits, format_or
 
 @dataclass(frozen=True)
 class ProfileOptions:
-    """The options of ``ringlab profile``. Without a batch size, the model does not run."""
+    """The options of ``ringlab profile``. If the batch size is None, the model is not measured."""
 
     batch_size: int | None = option(
         None,
