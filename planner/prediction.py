@@ -95,18 +95,13 @@ class StepPrediction:
     chance_to_run: float | None  # follows from the filled share of memory; None if the memory is unknown
 
     @property
-    def parallelism(self) -> Parallelism:
-        """The job's parallelism, with the size of every axis."""
-        return self.job.parallelism
-
-    @property
     def devices(self) -> int:
-        return self.parallelism.devices
+        return self.job.parallelism.devices
 
     @property
     def rate(self) -> float:
         """The samples per second of all devices together."""
-        return self.job.batch * self.parallelism.data / self.parts.total
+        return self.job.batch * self.job.parallelism.data / self.parts.total
 
     @property
     def efficiency(self) -> float:

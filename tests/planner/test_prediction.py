@@ -132,7 +132,7 @@ def test_replicas_without_ddp_do_not_overlap_their_sync(strategy: str, sent: int
 @pytest.mark.parametrize("strategy", [{}, {"strategy": "fsdp"}, {"tensor": 2, "pipeline": 2}, {"strategy": "zero1"}])
 def test_interval_contains_the_predicted_rate(strategy: dict[str, object]) -> None:
     prediction = predict(Counted(byte_s=1e-5), Parallelism(**strategy))
-    assert prediction.rate == pytest.approx(8 * prediction.parallelism.data / prediction.parts.total)
+    assert prediction.rate == pytest.approx(8 * prediction.job.parallelism.data / prediction.parts.total)
     low, high = prediction.interval()
     assert low < prediction.rate < high
 

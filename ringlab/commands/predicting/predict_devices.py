@@ -259,7 +259,7 @@ def _predict_row(devices: int, spread: SpreadTraining, training: Training, price
             mfu = tokens_per_s * flops_per_token(*parse_transformer(model)) / peak
     return DevicesRow(
         devices=devices,
-        parallelism=step.parallelism.label + (f", {spread.algorithm.label}" if spread.algorithm is not None else ""),
+        parallelism=", ".join(each.label for each in (step.job.parallelism, spread.algorithm) if each is not None),
         samples_per_s=step.rate,
         interval=bounds,
         efficiency=step.efficiency * step.alone / alone,
