@@ -47,7 +47,7 @@ def opened(path: Path) -> Iterator[Script]:
 def read_notebook(path: Path) -> tuple[str, tuple[tuple[int, int], ...]]:
     """Return a notebook's code cells as a script, and each line's cell. Raise InputError for an invalid notebook.
 
-    Lines for IPython alone, such as ``%matplotlib inline`` and ``!pip install``, become comments.
+    IPython commands, such as ``%matplotlib inline`` and ``!pip install``, become comments.
     """
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]

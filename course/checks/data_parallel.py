@@ -52,7 +52,7 @@ def model() -> nn.Sequential:
 
 
 def odd_model() -> nn.Sequential:
-    """Return a float64 model whose layers have different sizes, with biases."""
+    """Return a float64 model with biases and layers of different sizes."""
     torch.manual_seed(1)
     return nn.Sequential(*(nn.Linear(*pair, dtype=torch.float64) for pair in pairwise(ODD_WIDTHS)))
 

@@ -119,7 +119,7 @@ def expect_equal(got: Tensor | None, wanted: Tensor, name: str) -> None:
     """Raise WrongAnswerError unless ``got`` is a tensor with the shape, dtype and elements of ``wanted``.
 
     Elements may differ by a relative error of 1e-4 plus an absolute error of 1e-5. The error names the first element
-    that differs more.
+    outside this tolerance.
     """
     if not hasattr(got, "isclose") or got is None:
         raise WrongAnswerError(f"{name} must be a tensor, not {got!r}")

@@ -39,7 +39,7 @@ def ring_seconds(world_size: int, nbytes: int, alpha: float, beta: float) -> flo
 def ring_wins_from(world_size: int, alpha: float, beta: float) -> float:
     """Return the size in bytes above which the ring is faster than an all_reduce through rank 0.
 
-    The latter takes 2 (alpha + (p - 1) n beta) for n bytes: its p - 1 concurrent messages share the link of rank 0.
+    That all_reduce takes 2 (alpha + (p - 1) n beta) for n bytes: its p - 1 concurrent messages share rank 0's link.
     """
     raise NotImplementedError
 

@@ -45,7 +45,7 @@ def check_environment() -> None:
 
 
 def exit_with_a_line(app: typer.Typer) -> None:
-    """Run the command line. On an error, print one line and exit: 2 for invalid input, 1 for a failure.
+    """Run the command line. After an error, print one line and exit with status 2 (invalid input) or 1 (failure).
 
     Python's development mode (``python -X dev -m ringlab``) shows the traceback of an internal error.
     """

@@ -98,8 +98,7 @@ def compare(scenario: LoadedScenario, session: Session, emulate: bool = False, t
     If the session has no calibration, the cached one is used, or a new one is measured. If ``thorough`` is True,
     calibration and run alternate in one launch. If ``emulate`` is True, the network is emulated, and a new calibration
     uses two emulated hosts. Otherwise, the cluster must be this machine, unless a launcher started the ranks on several
-    nodes. Raises RunFailed if a rank fails, and InputError if the scenario has faults or cannot be compared on this
-    machine.
+    nodes. Raises RunFailed if a rank fails, and InputError if the scenario has faults or cannot be compared.
     """
     if thorough and (emulate or session.calibration is not None or not scenario.cluster.is_here):
         raise InputError(

@@ -81,10 +81,10 @@ class SweepAnswer(Answer):
             yield f"Stopped after {count(len(values), 'value')}."
 
     def lines(self) -> dict[str, dict[str, float | None]]:
-        """Return each curve's seconds by value of the key, in a dict with curve names. None: the run never ends.
+        """Return the curves of the plot by name. Each curve maps the values of the key to predicted seconds.
 
-        Each training has a curve, and each algorithm has a curve per size. In a sweep of sizes, each algorithm has one
-        curve, and training runs have none, because the sizes do not change their times.
+        Each training has a curve, and each algorithm has one per size. In a sweep of sizes, each algorithm has a single
+        curve, and training runs have none, because their times do not change. None means that a run never ends.
         """
         lines = dict[str, dict[str, float | None]]()
         for point in self.points:
@@ -96,7 +96,7 @@ class SweepAnswer(Answer):
         return lines
 
     def draw(self, path: Path | str) -> None:
-        """Plot the times by value of the key, as .png, .svg or .pdf. Raise InputError for any other suffix."""
+        """Plot the times against the key's values, as .png, .svg or .pdf. Raise InputError for any other suffix."""
         lines = [
             viz.SweepLine(name, [*map(_short_size, line)], [*line.values()]) for name, line in self.lines().items()
         ]
