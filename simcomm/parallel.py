@@ -1,4 +1,7 @@
-"""Run independent tasks in this process. If they take long, run them in one process per core or on a joblib backend."""
+"""Run independent tasks in this process, or in one process per core if they take long.
+
+Within ``joblib.parallel_config``, tasks run on the chosen backend.
+"""
 
 import os
 import pickle

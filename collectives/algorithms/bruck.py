@@ -5,13 +5,13 @@ chunks to the rank d behind it and receives d other chunks from the rank d ahead
 chunks. *All_to_all*: a rank sends to the rank d ahead. A chunk for the rank that is j ranks ahead travels in the steps
 whose distances add up to j: for j = 5, it travels 1 rank, then 4. *Barrier*: a rank sends a token to the rank d ahead.
 
-**Why it is correct.** After the step at distance d, each rank has the data of 2 d consecutive ranks, counted modulo p.
+**Why it is correct.** After the step at distance d, each rank has the data of min(2 d, p) consecutive ranks, modulo p.
 In an all_to_all, every j is the sum of the powers of two that are its set bits.
 
 **Source.** Bruck, Ho, Kipnis, Upfal, Weathersby (1997); Thakur, Rabenseifner, Gropp (2005).
 
-**When to choose it.** All_gather: for short messages, and if p is not a power of two. All_to_all: for short messages
-only, because a chunk can travel through ceil(log2 p) ranks.
+**When to choose it.** All_gather: for short messages, especially if p is not a power of two. All_to_all: for short
+messages only, because a chunk can travel through ceil(log2 p) ranks.
 """
 
 from collectives.algorithms.tree import consecutive_runs, doublings

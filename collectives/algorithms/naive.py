@@ -36,7 +36,7 @@ def naive_broadcast(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("reduce", name="naive", chunks=1)
 def naive_reduce(rank: int, world_size: int, root: int) -> Program:
-    """Sum all buffers on the root in p - 1 steps. Every other rank sends n bytes."""
+    """Sum all buffers on the root in p - 1 steps. Each rank except the root sends n bytes."""
     if rank != root:
         yield send(root, 0)
         return

@@ -125,10 +125,10 @@ class RecordedProgram:
         self.counts: dict[Any, Any] = {}
 
     def __call__(self, rank: Any, world_size: int, root: Any = 0, **parameters: Any) -> tuple[Iterator[Step], ...]:
-        """Return one iterator over steps per channel. ``rank`` is a number, or a symbolic rank that represents many.
+        """Return one iterator per channel, over the steps of that channel. ``rank`` is a number or a symbolic rank.
 
-        If the rank is symbolic, the root can be symbolic too. Raise InputError if the program fails. Raise Diverges if
-        a symbolic rank represents ranks that take different branches.
+        A symbolic rank represents many ranks. If ``rank`` is a VectorRank, ``root`` can be one too. Raise InputError if
+        the program fails. Raise Diverges if a symbolic rank represents ranks that take different branches.
         """
         if isinstance(rank, VectorRank):
             root = tuple(root.values.tolist()) if isinstance(root, VectorRank) else root

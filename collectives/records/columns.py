@@ -108,7 +108,7 @@ class Columnar(Generic[Row]):
 
     @classmethod
     def from_plain(cls, plain: object) -> Self:
-        """Return the rows in JSON content from ``to_plain``. Raise ValueError if the content is invalid."""
+        """Build the rows from the JSON content of ``to_plain``. Raise ValueError if the content is invalid."""
         table = take(plain, ("rows", "columns", *filter(None, [cls.LABELS])))
         rows, given = check_rows(table["rows"], "rows"), take(table["columns"], tuple(cls.COLUMNS), "columns")
         labels = cls._read_labels(table[cls.LABELS]) if cls.LABELS else ()

@@ -123,7 +123,7 @@ class Parallelism:
 
     @property
     def label(self) -> str:
-        """A short text with the strategy and the size of each axis of the mesh.
+        """A short text with the strategy, and with the name and size of each axis larger than 1.
 
         >>> Parallelism(strategy="fsdp", data=2, tensor=4).label
         'fsdp 2 x tensor 4'

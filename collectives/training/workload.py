@@ -69,10 +69,11 @@ HOOKS = ("own", "ddp")
 
 @dataclass(frozen=True)
 class Buckets:
-    """Gradient buckets that are synchronized during backward. Buckets have ``mb`` MiB, and the first one has 1 MiB.
+    """Gradient buckets that are synchronized during backward. A bucket is closed as soon as it has ``mb`` MiB.
 
-    The last bucket can be smaller. ``hook`` selects the implementation: "own" for Ringlab's gradient hooks, or "ddp"
-    for torch's DistributedDataParallel. With "ddp", the first bucket has 1 MiB only if ``mb`` is the default.
+    If ``mb`` is above 1, the first bucket is closed at 1 MiB. ``hook`` selects the implementation: "own" for Ringlab's
+    gradient hooks, or "ddp" for torch's DistributedDataParallel. With "ddp", the first bucket is closed at 1 MiB only
+    if ``mb`` is the default.
     """
 
     mb: float = 25.0
@@ -230,7 +231,8 @@ class Training(Recipe, DataLoading):
     def fill_buckets(self, gradients: Sequence[Gradient]) -> list[Bucket]:
         """Return the buckets into which gradients are grouped, in the given order.
 
-        The first bucket has 1 MiB. For DistributedDataParallel, this holds only if ``bucket_cap_mb`` has its default.
+        The first bucket is closed at 1 MiB. For DistributedDataParallel, this holds only if ``bucket_cap_mb`` has its
+        default.
 
         >>> gradients = [Gradient(1 << 20, share / 4) for share in range(1, 5)]
         >>> [len(Training(None, buckets=Buckets(mb)).fill_buckets(gradients)) for mb in (2, Buckets.mb)]

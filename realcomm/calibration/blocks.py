@@ -55,9 +55,7 @@ class BlockStep(NamedTuple):
 
 
 class OverlapTimes(NamedTuple):
-    """The times of one DistributedDataParallel step on one rank, in seconds. Each part is measured on its own unless
-    noted.
-    """
+    """The times of one DistributedDataParallel step on one rank. Each part is measured on its own unless noted."""
 
     gradients: list[Gradient]  # in the order in which backward produces them
     sizes: list[int]  # of the buckets, in bytes

@@ -152,7 +152,7 @@ def timeout_by_exception(rank: int, error: BaseException, status: str, elapsed: 
 
 
 def root_cause(failures: list[Failure]) -> Failure:
-    """Return the earliest failure that a lost peer did not cause. If lost peers caused all, return the earliest one."""
+    """Return the earliest failure that was not caused by a lost peer. If there is none, return the earliest failure."""
     return min(failures, key=lambda failure: (failure.secondary, failure.at))
 
 

@@ -37,7 +37,7 @@ class ReplicaChecks(Observer):
         self._every, self._alike_after = every, -1
 
     def step_done(self, running: Any, record: StepRecord) -> None:
-        """Every few steps, raise RunFailed if a parameter differs between ranks. The error names these ranks."""
+        """Every few steps, raise RunFailed if a parameter differs between ranks, and name the ranks unlike rank 0."""
         together = running.done % running.training.sync_every == 0  # with local SGD, replicas differ between averages
         if running.done % self._every or not together:
             return

@@ -71,8 +71,8 @@ def from_graph(
     """Build a cluster from a networkx graph with ``bandwidth`` (bytes/s) and ``latency`` (seconds) on its edges.
 
     In an undirected graph, each edge represents both directions. Ranks are placed in natural order on every node whose
-    ``kind`` is host or gpu. A node without a kind holds a rank if its name begins with h. If the graph is invalid,
-    raise an InputError that names the edge and key.
+    ``kind`` is host or gpu. A node without a kind holds a rank if its name begins with h. Raise InputError if the graph
+    is invalid.
 
     >>> graph = nx.Graph()
     >>> graph.add_edge("h0", "h1", bandwidth=1.25e9, latency=5e-6)

@@ -154,10 +154,10 @@ def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
 
 
 def _own(probes: PairProbes, both: float) -> tuple[float, float]:
-    """Return two CPU costs of gloo's built-in collectives: of each message, and of the start of a collective.
+    """Return two costs of gloo's built-in collectives: the CPU time of a message, and that to start a collective.
 
-    The first is a fraction of ``both``, the CPU time to post and receive a message from Python. The second is in
-    seconds, in addition to the start of single messages. Without measurements, return (1, 0).
+    The first is a fraction of ``both``, the CPU time of a message sent from Python. The second is in seconds, in
+    addition to the start of a single message. Without measurements, return (1, 0).
     """
     each, starts = [], []
     for crowd in _crowds(probes):

@@ -111,7 +111,7 @@ def _is_own(algorithm: Algorithm | None) -> bool:
 def describe_choice(prediction: NcclPrediction) -> str:
     """Return NCCL's choice as text such as ``tree/ll x2``: algorithm, protocol and number of channels.
 
-    If NCCL has no choice, return ``pairs`` (sends and receives) or ``mpi``.
+    If NCCL chooses no algorithm, return ``mpi`` for ranks on CPUs, and ``pairs`` (sends and receives) for GPUs.
     """
     return (
         f"{prediction.algorithm}/{prediction.protocol} x{prediction.channels}"

@@ -30,7 +30,7 @@ def in_cpp(dtype: torch.dtype) -> str:
 
 
 def in_brackets(sizes: Sequence[int]) -> str:
-    """Return a tensor's sizes as C++ prints them, such as "(2, 3)"."""
+    """Return a tensor's sizes as in torch's C++ messages, such as "(2, 3)"."""
     return f"({', '.join(map(str, sizes))})"
 
 

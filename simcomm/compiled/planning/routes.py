@@ -212,7 +212,7 @@ def _hold_back(routes: Routes, private: Bools, begin: int, end: int) -> Bools:
 
 
 def _link_pairs(records: Records, hop_link: Ints, links: int, messages: int) -> tuple[Ints, Records]:
-    """Return the link pair of every two links on each route, as numbers, and a record for each link pair."""
+    """Return the number of each pair of links on each route, and a record for each pair."""
     counts = records["hops"]
     number = int((counts.astype(np.int64) ** 2).sum())
     _check_number(len(counts), counts, number, messages, links)
@@ -225,7 +225,7 @@ def _link_pairs(records: Records, hop_link: Ints, links: int, messages: int) -> 
 
 
 def _keys(records: Records, hop_link: Ints, links: int, number: int) -> LongInts:
-    """Return an integer for every two links on each route, which encodes the numbers of both links."""
+    """Return ``a * links + b`` for each ordered pair of links a and b on each route."""
     keys, counts = np.empty(number, np.int64), records["hops"]
     for hops in np.unique(counts[counts > 0]).tolist():  # all routes of one length at once
         alike = np.flatnonzero(counts == hops)

@@ -407,5 +407,5 @@ _simulate = _entry(source_hash(__file__))
 
 
 def advance_tcp(w: TcpWorld, most_events: int) -> bool:
-    """Process up to ``most_events`` events. Return whether no event remains."""
+    """Process up to ``most_events`` events. Return True if no events remain."""
     return _simulate(w, most_events)

@@ -76,7 +76,7 @@ class NcclTestsOutput:
     skipped: tuple[tuple[int, str], ...]
 
     def as_one_run(self) -> NcclTestsRun:
-        """Combine the runs into one. Raise InputError if their ranks or hosts differ."""
+        """Combine the runs with rows into one. Raise InputError if their numbers of ranks or hosts differ."""
         first, *others = (run for run in self.runs if run.rows)
         for run in others:
             if (run.ranks, run.hosts) != (first.ranks, first.hosts):

@@ -68,7 +68,7 @@ class PrintedRow:
 
 @dataclass(frozen=True)
 class NcclTestsRun:
-    """A run of nccl-tests with its rows. 0 represents an unknown number of ranks or hosts."""
+    """A run of nccl-tests with its rows. ``ranks`` and ``hosts`` are 0 if unknown."""
 
     rows: tuple[MeasuredRow, ...]
     ranks: int
