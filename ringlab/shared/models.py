@@ -82,9 +82,7 @@ def find_training_model(
         if shape is None:
             return find_model(named)
         if followed not in shipped or find_model(named).shape is not None:
-            raise InputError(
-                f"image_shape cannot be set for model {quote(name)}, which has its own; remove image_shape"
-            )
+            raise InputError(f"image_shape cannot be set for model {quote(name)}; remove image_shape")
     return follow_model(followed, folder, shape)
 
 

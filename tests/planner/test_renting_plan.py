@@ -314,7 +314,7 @@ def test_image_shape_requires_a_model_that_can_be_traced(scenario: str) -> None:
     small = ringlab.plan(scenario, "training.model=ResNet-50", shape, LAMBDA, today=TODAY)
     assert (small.model, bool(small.candidates)) == ("resnet50", True)
     for name in ("GNMT", "gpt2-xl"):
-        with pytest.raises(InputError, match=f"training: image_shape cannot be set for model '{name}', .*; remove"):
+        with pytest.raises(InputError, match=f"training: image_shape cannot be set for model '{name}'; remove"):
             ringlab.plan(scenario, f"training.model={name}", shape)
 
 
