@@ -23,7 +23,10 @@ HBM2E_RATE = 2.4e12  # assumed for H100s with a 500 W limit: five stacks of HBM2
 
 
 class Gpu(NamedTuple):
-    """A GPU's data sheet: rates in FLOP/s and bytes/s. Precisions that the sheet lacks have the rate of another one."""
+    """A GPU's data sheet, with rates in FLOP/s and bytes/s.
+
+    If the sheet lacks the rate of a precision, the field has the rate of another precision.
+    """
 
     name: str
     generation: str
@@ -51,9 +54,7 @@ ANY_GPU = Gpu("a device", "other", 0, 1.0, 1.0, 1.0, 1.0, 1.0, inf)  # an unknow
 
 @cache
 def find_gpu(name: str) -> Gpu:
-    """Return a GPU by its name in the catalog or in published runs.
-
-    Raise InputError for a GPU that is not in the catalog.
+    """Return a GPU by its name in the catalog or in published runs. Raise InputError if the name is unknown.
 
     >>> find_gpu("H100") == find_gpu("H100 SXM"), find_gpu("L40S").matrix_16
     (True, 362000000000000.0)

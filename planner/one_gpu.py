@@ -35,7 +35,7 @@ FRAMEWORKS = ("pytorch", "mxnet", "tensorflow", "tensorpack", "paddle", "oneflow
 
 
 class Alone(NamedTuple):
-    """A job on one GPU, the source of its rate, and the rate in samples/s. An unknown rate is 1."""
+    """A job on one GPU, its rate in samples/s and the source of the rate. The rate is 1 if it is unknown."""
 
     job: Job
     gpu: Gpu
@@ -90,7 +90,7 @@ def guess_rates(
 
 
 class RateFeatures(NamedTuple):
-    """Features of jobs on one GPU each, as arrays with one value per job.
+    """Features of single-GPU jobs, as arrays with one value per job.
 
     ``sheet`` has data-sheet values: logarithms relative to a typical GPU, and the year in units of four years.
     ``words`` has categories, such as the model and the framework.
@@ -160,23 +160,23 @@ def _work(model: ModelProfile) -> float:
 
 
 def mean_of(rows: RateFeatures, values: Mapping[str, float]) -> Floats:
-    """Return the mean of each row's log rate, without the unknown constant that all rows share."""
+    """Return the mean log rate of each job, without the unknown constant that all jobs share."""
     return np.asarray(sum((values[name] * term for name, term in mean_terms(rows).items()), -rows.work))
 
 
 def mean_terms(rows: RateFeatures) -> dict[str, Floats]:
-    """Return the features on which the mean log rate depends, by the name of their exponent."""
+    """Return the features on which the mean log rate depends. The keys are the names of their exponents."""
     terms = {name: rows.sheet[name] for name in ("peak", "memory", "year", "watts")}
     return {**terms, "moved_memory": rows.moved * terms["memory"], "moved_peak": -rows.moved * terms["peak"]}
 
 
 def same_words(a: RateFeatures, b: RateFeatures, word: str) -> Floats:
-    """Return a matrix with 1 where rows of ``a`` and ``b`` have the same value in category ``word``, else 0."""
+    """Return a matrix that is 1 where jobs of ``a`` and ``b`` have the same category ``word``, and 0 elsewhere."""
     return np.asarray(a.words[word][:, None] == b.words[word][None, :], dtype=np.float64)
 
 
 def covariance_of(a: RateFeatures, b: RateFeatures, values: Mapping[str, float]) -> Floats:
-    """Return the covariance of log rates between each row of ``a`` and each row of ``b``."""
+    """Return the covariance of log rates between each job of ``a`` and each job of ``b``."""
     far = np.zeros((len(a.work), len(b.work)))
     for key in SHEET:
         far += (a.sheet[key][:, None] - b.sheet[key][None, :]) ** 2 / values[f"near_{key}"] ** 2

@@ -23,7 +23,7 @@ SERIES_GPUS = {"V100 ": "V100", "P100 ": "P100", "A100 80GB": "A100-80", "A100 "
 
 @dataclass(frozen=True, eq=False)
 class Compute:
-    """The compute times of a model's layers on one device, with the spread of the device's rate."""
+    """The compute times of a model's layers on one device, with the uncertainty of the device's rate."""
 
     forward: tuple[float, ...]  # seconds per sample
     backward: tuple[float, ...]
@@ -82,7 +82,7 @@ def at_rate(
 
 
 def series_gpu(name: str) -> str:
-    """Return the name of a GPU in published series. ``name`` is its name in the hardware catalog."""
+    """Convert a GPU's catalog name to its name in published series. Other names are returned unchanged."""
     return next((ours for start, ours in SERIES_GPUS.items() if name.startswith(start)), name)
 
 
@@ -126,7 +126,7 @@ class GpuRates:
                     self.guessed[name] = OneGpuRate(self.guessed[name].rate, self.guessed[name].spread / NARROWER)
 
     def rate(self, gpu: str) -> OneGpuRate:
-        """Return the rate of one of ``gpus``. Raise InputError if neither the model's layers nor any rate is known."""
+        """Return the rate of a GPU. Raise InputError if neither the model's layers nor any rate is known."""
         name = series_gpu(gpu)
         if name in self.known:
             return OneGpuRate(self.known[name], MEASURED_SPREAD)
@@ -150,10 +150,11 @@ def find_compute(
 ) -> Compute:
     """Return the compute times of one device of type ``gpu``, from the first source that applies.
 
-    The sources are, in this order: a ``rate`` in samples/s of this GPU, stated ``phases`` of ``batch`` samples, times
-    that a profile has for this GPU if ``is_profiled``, and an estimate. The estimate uses published rates and, if
-    given, a rate of another GPU. Without any rate, ``rate_gpu`` replaces ``gpu`` in the estimate. ``gpu`` is None for a
-    device that is not in the hardware catalog. Raise InputError if the compute time is unknown.
+    The first source is ``rate``, in samples/s, if ``rate_gpu`` is not another GPU. The second is stated ``phases`` of
+    ``batch`` samples. If ``is_profiled`` is True, the third is the profile's times on this GPU. The last is an estimate
+    from published rates and, if known, the rate of another GPU. Without a known rate, the estimate is for ``rate_gpu``
+    instead of ``gpu``. ``gpu`` is None for a device that is not in the hardware catalog. Raise InputError if the
+    compute time is unknown.
     """
     if rate is not None and (rate_gpu is None or gpu is None or rate_gpu == gpu):
         return at_rate(job.model, rate)

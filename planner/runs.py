@@ -1,4 +1,4 @@
-"""Read tables of published runs and of a user's own runs. A user's runs adapt the fitted parameters."""
+"""Read tables of published training runs and of a user's own runs, which adapt the fitted parameters."""
 
 import csv
 import re
@@ -93,7 +93,7 @@ def read_table(path: Path = SHIPPED) -> tuple[list[dict[str, Any]], Counter[str]
 
 
 def complete(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run with a value in every column. Raise InputError if a value is missing or invalid."""
+    """Return a run with defaults in empty columns. Raise InputError if a cell is invalid, or empty but required."""
     run: dict[str, Any] = {**USUAL, **{key: value for key, value in row.items() if key and value not in (None, "")}}
     for name in NEEDED:
         if name not in run:
@@ -195,9 +195,9 @@ class OwnRuns:
 
 
 def read_own_runs(path: Path) -> tuple[list[OwnRuns], Mapping[str, int]]:
-    """Return the timed runs of a user's table, by GPU and framework, and the number of rejected rows by reason.
+    """Return a user's runs, grouped by GPU and framework, and the number of rejected rows by reason.
 
-    Raise InputError if a column is unknown or no run has a time.
+    Runs without a usable step time are also rejected. Raise InputError if the table is invalid or no run can be used.
     """
     table, refused = read_table(path)
     refused.update(filter(None, map(why_untimed, table)))
@@ -220,8 +220,8 @@ def runs_file(gpu: str, framework: str) -> Path:
 def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
     """Return the saved runs of a GPU and framework, or None if there are none.
 
-    If ``framework`` is "other" and has none, return the runs of another framework, provided that only one has saved
-    runs. Raise InputError if a saved file is invalid.
+    If ``framework`` is "other" and has no saved runs, return those of the only other framework with runs on this GPU.
+    If several frameworks have some, return None. Raise InputError if a saved file is invalid.
     """
     path = runs_file(gpu, framework)
     if framework == "other" and not path.is_file():
@@ -233,7 +233,7 @@ def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
 
 @lru_cache(maxsize=256)
 def host_of_run(source: str, gpu: str, node_gpus: int, nic_gbps: float) -> Host:
-    """Return a run's host: a catalog machine if known, otherwise GPUs on NVLink. ``nic_gbps`` is in GB/s per GPU."""
+    """Return a run's host: a catalog machine, or a host with NVLink. ``nic_gbps`` is in GB/s per GPU."""
     if source in CLUSTERS:
         return host_of_preset(CLUSTERS[source], gpu)
     board, nic = find_gpu(gpu), nic_gbps * 1e9 * node_gpus

@@ -58,9 +58,10 @@ class Candidate(NamedTuple):
 
 
 def list_candidates(instances: Iterable[InstanceType], most_nodes: int, spot: bool) -> Iterator[Candidate]:
-    """Yield one node of each instance type and, if its network is known, powers of two up to ``most_nodes``.
+    """Yield candidates of each instance type with 1, 2, 4, ... nodes, up to ``most_nodes``.
 
-    With ``spot``, yield spot instances as well. Candidates without a price are omitted.
+    An instance type with an unknown network is only offered as one node. If ``spot`` is True, spot instances are
+    included. Candidates without a price are omitted.
     """
     for instance in instances:
         most = most_nodes if instance.nic_bandwidth is not None else 1
@@ -115,10 +116,10 @@ UNKNOWN_NIC = 1.25e9  # bytes/s; a single node does not use it
 
 
 def find_host(instance: InstanceType) -> Host:
-    """Return an instance type's host: a catalog machine, or one with the links of a similar node of published runs.
+    """Return an instance type's host: a catalog machine, or a host with the links of a similar published node.
 
-    If no published run used NVSwitch and this GPU generation, the H100's links are scaled by NVLink bandwidth. Raise
-    InputError if an NVLink mesh has no similar node.
+    If no published run used NVSwitch with this GPU generation, the links are the H100's, scaled to the GPU's NVLink
+    bandwidth. Raise InputError if no similar node with an NVLink mesh is known.
     """
     if instance.machine is not None:
         return host_of_preset(instance.machine, instance.gpu)
@@ -146,9 +147,9 @@ def find_host(instance: InstanceType) -> Host:
 class CandidateSteps:
     """Predicts the training step of a job on candidates.
 
-    With ``rates``, the compute time follows from the rate of one GPU. Otherwise, the model must be a language model.
-    Its compute time follows from its dimensions, adapted to the user's ``own`` runs on the same GPU. If ``is_searched``
-    is set, each candidate uses its fastest mesh.
+    If ``rates`` is set, the compute time follows from the rate of one GPU. Otherwise, the model must be a language
+    model. Its compute time follows from its dimensions, adapted to the user's ``own`` runs on the same GPU. If
+    ``is_searched`` is True, each candidate uses its fastest mesh.
     """
 
     job: Job
@@ -162,7 +163,7 @@ class CandidateSteps:
         return [f"rates of {gpu} are adapted to {record.title}" for gpu, record in self.own.items()]
 
     def is_published(self, gpu: str) -> bool:
-        """Return whether a rate or a run on this GPU has been published, or the user has stated one."""
+        """Return whether a rate or a run on this GPU is known, from publications or from the user."""
         if self.rates is not None:
             return series_gpu(gpu) in self.rates.known or has_published_series(gpu)
         return gpu in self.own or is_published(gpu)
@@ -172,8 +173,8 @@ class CandidateSteps:
     ) -> list[StepPrediction | InputError]:
         """Return the predicted step, or the error, for each instance type and number of nodes in ``places``.
 
-        The error is TooLittleMemory, or InputError if the GPU or the mesh is not supported. ``on_done`` is called for
-        each place, with the number of places processed so far.
+        The error is TooLittleMemory if the memory is too small, and InputError if the GPU or the mesh is not supported.
+        ``on_done`` is called for each place, with the number of places processed so far.
         """
         meshes, answers = dict[Any, Training](), list[Any]()
         for number, (instance, nodes) in enumerate(places, start=1):
@@ -222,7 +223,7 @@ def screen(
 ) -> Screening:
     """Return the time and cost of training on ``samples`` samples for each candidate.
 
-    The result also lists candidates that have too little memory or cannot be predicted, with the reason. ``on_done`` is
+    The result also lists candidates that have too little memory or cannot be predicted, and says why. ``on_done`` is
     called for each candidate, with the number of candidates processed so far.
     """
     listed, screening = [*candidates], Screening([], {}, {})

@@ -1,7 +1,7 @@
 """Read instance types and their prices, in dollars an hour, from a price list.
 
-The built-in list, ``prices.csv``, has the columns of SkyPilot's catalog and eight more. The date of a row is the date
-that its source states, or the earliest possible one.
+The built-in list, ``prices.csv``, has the columns of SkyPilot's catalog and eight more columns. A row has the date that
+its source states, or the earliest possible date if the source states none.
 """
 
 import csv
@@ -101,7 +101,7 @@ def _read(text: str, where: str) -> tuple[InstanceType, ...]:
 
 
 def _instance_type(row: Mapping[str, str]) -> InstanceType:
-    """Return the instance type of a row. Raise InputError if a value is missing or invalid, or contradicts another."""
+    """Return the instance type of a row. Raise InputError if a value is missing, invalid or inconsistent."""
     gpu, count, interconnect = row["Gpu"], _number(row, "AcceleratorCount"), row["Interconnect"]
     if gpu not in parts("GPU"):
         raise InputError(f"Gpu {quote(gpu)} is not in the hardware catalog; {suggest(gpu, parts('GPU'))}")
@@ -145,9 +145,10 @@ def _number(row: Mapping[str, str], column: str) -> float | None:
 
 
 def _of_machine(row: Mapping[str, str], gpus: int) -> tuple[str, float | None]:
-    """Return the interconnect of a row's Machine and the bytes/s of its NICs, or None for a machine without NICs.
+    """Return the interconnect of a row's Machine and the total bandwidth of its NICs in bytes/s.
 
-    Raise InputError if the machine has other GPUs, or if the row repeats a value that the catalog defines.
+    The bandwidth is None if the machine has no NICs. Raise InputError if the row states other GPUs than the machine's,
+    or repeats a value that the catalog defines.
     """
     name, machine = row["Machine"], find_entry(machine_entries(), "Machine", row["Machine"])
     if (machine["gpu"], machine["gpus"]) != (row["Gpu"], gpus):
