@@ -1,7 +1,8 @@
 """Estimate the uncertainty of predicted step times, and adapt the parameters of the step model to a user's runs.
 
-On a new cluster, the logarithm of a parameter deviates by ``shared`` prior standard deviations, and the logarithm of
-each step time by another ``noise``. Leave-one-source-out cross-validation fitted both values.
+A prediction for a new cluster has two errors. The logarithm of each parameter has the standard deviation ``shared``, in
+units of the parameter's prior standard deviation. The logarithm of each step time has an additional standard deviation,
+``noise``. Both values were fitted by leave-one-source-out cross-validation.
 """
 
 import json
@@ -42,7 +43,7 @@ NAMES = tuple(PRIORS)
 
 
 class Shipped(NamedTuple):
-    """Values fitted to published runs: parameters of the step and memory models, deviations, and failure rates."""
+    """Values fitted to published runs: step and memory parameters, standard deviations, and rates of failed runs."""
 
     parameters: dict[str, float]
     deviations: dict[str, float]  # shared, noise, and those of a known rate: floor and lost
@@ -83,7 +84,7 @@ class Belief:
     noise: float  # standard deviation of the logarithm of a single step time
 
     def deviations(self, slopes: Slopes) -> Array:
-        """Return the standard deviation of the logarithm of each step time, including the noise of a run."""
+        """Return the standard deviation of the logarithm of each step time, including run-to-run noise."""
         variances = np.einsum("ik,kl,il->i", slopes.slopes, self.covariance, slopes.slopes)
         return np.asarray(np.sqrt(np.maximum(variances, 0.0) + self.noise**2))
 
@@ -92,10 +93,7 @@ class Belief:
         return np.asarray(np.exp(Z_80 * self.deviations(slopes)))
 
     def adapted(self, columns: Columns, measured: Array) -> "Belief":
-        """Return the belief after runs that took ``measured`` seconds. Outliers have a lower weight.
-
-        Gauss-Newton iterations find the mode of the posterior. The covariance is evaluated at the mode.
-        """
+        """Return the posterior after runs whose step times were ``measured`` seconds. Outliers have a lower weight."""
         inverse, spreads = np.linalg.inv(self.covariance), np.array([PRIORS[name].spread for name in NAMES])
         start = np.log([self.parameters[name] for name in NAMES])
         x, parameters, covariance = np.zeros(len(NAMES)), dict(self.parameters), self.covariance
@@ -110,12 +108,12 @@ class Belief:
         return replace(self, parameters=parameters, covariance=covariance)
 
     def after_runs(self, slopes: Array) -> "Belief":
-        """Return the belief after measuring runs with these slopes [runs, parameters]. Only the covariance changes."""
+        """Return the belief after measuring runs with ``slopes`` [runs, parameters]. The parameters stay the same."""
         inverse = np.linalg.inv(self.covariance) + slopes.T @ slopes / self.noise**2
         return replace(self, covariance=np.linalg.inv(inverse))
 
     def choose_runs(self, slopes: Slopes, count: int) -> list[int]:
-        """Return the indices of up to ``count`` runs, one by one: each run reduces the sum of all variances most."""
+        """Return the indices of up to ``count`` runs to measure, chosen greedily to reduce all variances."""
         covariance, chosen = self.covariance, list[int]()
         for _ in range(min(count, len(slopes.logs))):
             moved = slopes.slopes @ covariance
@@ -131,14 +129,14 @@ class Belief:
 
 @cache
 def believe() -> Belief:
-    """Return the belief before any run of a cluster is known: shipped parameters with their prior covariance."""
+    """Return the belief without any of a user's runs: the shipped parameters with their prior covariance."""
     shipped = read_shipped()
     covariance = shipped.deviations["shared"] ** 2 * np.eye(len(NAMES))
     return Belief(shipped.parameters, covariance, shipped.deviations["noise"])
 
 
 def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
-    """Return the probability that a run does not fail. Fuller memory and pipeline stages without layers lower it."""
+    """Return the probability that each run finishes. Fuller memory and pipeline stages without layers lower it."""
     chance, filled = read_shipped().chance, np.maximum(total_bytes / columns.memory_bytes, 1e-9)
     fits = normal_cdf((np.log(chance["fill"]) - np.log(filled)) / chance["spread"])
     is_empty = columns.is_shaped & (columns.pp >= np.maximum(2, columns.layers))
@@ -146,7 +144,7 @@ def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
 
 
 def describe_chance(where: str, total_bytes: float, chance: float | None) -> str | None:
-    """Describe the chance that a run with this memory usage finishes. Return None if it is unknown or at least 90 %."""
+    """Return a sentence about the chance that a run finishes, or None if ``chance`` is None or at least 90 %."""
     if chance is None or chance >= SURE:
         return None
     return (

@@ -1,4 +1,4 @@
-"""Predict the step of a training job on any number of identical hosts: its time by part, memory and intervals."""
+"""Predict a training step on any number of identical hosts: its time, its memory usage and their uncertainty."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -67,7 +67,10 @@ class StepParts(NamedTuple):
 
     @property
     def bottleneck(self) -> tuple[str, float]:
-        """The largest part except compute and optimizer, and its share of the step; compute if that is below 2 %."""
+        """The largest part except compute and optimizer, and its share of the step time.
+
+        If this share is below 2 %, the bottleneck is compute.
+        """
         added = (name for name in self._fields if name not in ADDED_BY_ONE)
         name = max(added, key=lambda each: float(getattr(self, each)))
         share = getattr(self, name) / self.total
@@ -114,15 +117,15 @@ class StepPrediction:
         return self.rate / width, self.rate * width
 
     def efficiency_interval(self) -> tuple[float, float]:
-        """Return the bounds of the efficiency's 80 % interval. The upper one exceeds 1 only if the prediction does."""
+        """Return the efficiency's 80 % interval. Its upper bound is at most 1, or the prediction if that is larger."""
         width = exp(Z_80 * self.deviations.scaling)
         return self.efficiency / width, max(self.efficiency, min(1.0, self.efficiency * width))
 
     def parts_intervals(self) -> dict[str, tuple[float, float]]:
         """Return the bounds of each part's 80 % interval, in seconds.
 
-        Compute and optimizer have the error of the one-device rate. Of all other parts, only the error of their sum is
-        known, so the same two factors scale their bounds.
+        Compute and optimizer have the error of the one-device rate. For the other parts, only the error of their sum is
+        known, so all of them have the same relative bounds.
         """
         scaling, alone = (exp(Z_80 * deviation) for deviation in self.deviations[1:])
         total, parts = self.parts.total, self.parts._asdict()
@@ -175,7 +178,7 @@ class Training:
 
     @property
     def alone(self) -> "Training":
-        """The training on one device, which computes the whole batch of a replica."""
+        """The same training on one device, which computes the whole batch of a replica."""
         keys = {name: getattr(self.job.parallelism, name) for name in ("experts", "top_k", "recompute")}
         one_device = Parallelism(data=1, microbatches=self.job.parallelism.pieces, **keys)
         job = replace(self.job, parallelism=one_device)
@@ -203,7 +206,7 @@ class Training:
     def predict(self, devices: int) -> StepPrediction:
         """Return the predicted step on ``devices`` devices.
 
-        Raise InputError if the number or the strategy is not supported, TooLittleMemory if the batch does not fit.
+        Raise InputError if the number or strategy is not supported, and TooLittleMemory if the batch does not fit.
         """
         (prediction,) = predict_steps([self.on(devices)])
         if isinstance(prediction, TooLittleMemory):
@@ -233,7 +236,7 @@ class Training:
             )
 
     def too_large(self, sizes: Mapping[str, float], memory: float) -> TooLittleMemory:
-        """Return the error for a batch that does not fit: ``sizes`` are its bytes by part, ``memory`` the device's."""
+        """Return the error for a batch that needs ``sizes`` bytes by part on a device with ``memory`` bytes."""
         parts = ", ".join(f"{name} {format_size(sizes[name])}" for name in MEMORY_PARTS if sizes[name] >= 1e6)
         largest = self._largest_batch()
         advice = "`ringlab search` finds meshes that fit, or changes that make the training fit"
@@ -254,7 +257,10 @@ class Training:
         return TooLittleMemory(message, sizes["total"] / FILL, memory)
 
     def _largest_batch(self) -> int:
-        """Return the largest batch that fits and is below the job's, or 0. Microbatch sizes are powers of two."""
+        """Return the largest batch below the job's batch that fits into memory, or 0 if none fits.
+
+        Only powers of two are tried as microbatch sizes.
+        """
         parallelism = self.job.parallelism
         sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * parallelism.pieces < self.job.batch]
         meshes = [self.mesh._replace(micro_batch=size) for size in sizes]
@@ -275,7 +281,7 @@ def predict_trainings(trainings: Sequence[Training]) -> PredictedMeshes:
 
 
 def predict_table(table: Mapping[str, Any], meshes: Sequence[SearchedMesh], belief: Belief) -> PredictedMeshes:
-    """Predict each mesh. ``table`` has the other columns: one value for all meshes, or a list with one value each."""
+    """Predict each mesh. ``table`` has the other columns: a value for all meshes, or a list with one per mesh."""
     columns: dict[str, Any] = dict(zip(SearchedMesh._fields, map(list, zip(*meshes, strict=True)), strict=True))
     c = make_columns({**table, **columns, "count": columns.pop("grad_accum")}, len(meshes))
     parts, memory = step_parts(c, belief.parameters), memory_parts(c, read_shipped().memory)

@@ -1,4 +1,4 @@
-"""Predict all device meshes on which a model can train on N devices, and say why others are slower than the fastest."""
+"""Predict every device mesh on which a model can train on N devices, and compare the meshes with the fastest."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -31,7 +31,7 @@ def divisors(number: int, most: int) -> list[int]:
 
 
 def enumerate_meshes(training: Training) -> list[SearchedMesh]:
-    """Return the meshes that divide the devices, layers, heads and batch. Raise InputError if there are none."""
+    """Return all meshes that evenly split the devices, layers, heads and batch. Raise InputError if there are none."""
     if meshes := [*_meshes(training)]:
         return meshes
     raise InputError(
@@ -83,14 +83,14 @@ def _shardings(host_gpus: int, size: int, tp: int, is_one_stage: bool) -> tuple[
 
 @dataclass(frozen=True, kw_only=True)
 class FoundMeshes(PredictedMeshes):
-    """Predictions of a training's meshes. ``order`` has the indices of those that fit into memory, fastest first."""
+    """Predicted meshes of a training. ``order`` has the indices of the meshes that fit into memory, fastest first."""
 
     training: Training
     searched: Sequence[SearchedMesh]
     order: Array
 
     def slopes(self, numbers: Sequence[int] | Array) -> Slopes:
-        """Return the step times of the meshes with indices ``numbers``, linearized in the step model's parameters."""
+        """Return linearized logarithms of the step times of the meshes with indices ``numbers``."""
         return find_slopes(self.columns.take(np.asarray(numbers, dtype=int)), self.training.belief.parameters)
 
     def factors(self, numbers: Sequence[int] | Array) -> Array:
