@@ -1,4 +1,4 @@
-"""List the collectives that a rank calls per step with torch's parallelism classes, and the size of its states."""
+"""List a rank's collectives per step with torch's parallelism classes, and count the bytes of its training states."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -39,7 +39,7 @@ class States(NamedTuple):
 
 
 def check_strategy(job: Job) -> None:
-    """Raise InputError if the model has no parameters, or the parallelism cannot split its layers, heads or batch."""
+    """Raise InputError if the model has no parameters or does not support the tensor size, experts or microbatches."""
     profile, parallelism = job.model, job.parallelism
     if not profile.parameters:
         raise InputError(
@@ -59,7 +59,7 @@ def check_strategy(job: Job) -> None:
 
 
 def stage_calls(job: Job) -> list[tuple[Call, ...]]:
-    """Return the collective calls per step of one rank of each stage. ``job`` must have the size of every axis."""
+    """Return the collective calls per step of each pipeline rank. ``job`` must state the size of every axis."""
     parallelism, profile = job.parallelism, device_part(job.model, job.parallelism.tensor)
     stages, calls = cut_stages(profile, parallelism.pipeline * parallelism.virtual), list[list[Call]]()
     for blocks in device_blocks(profile, parallelism):
@@ -85,7 +85,7 @@ def _merge(calls: Iterable[Call]) -> tuple[Call, ...]:
 
 
 def stage_states(job: Job) -> list[States]:
-    """Return the bytes of the training states on one rank of each stage, in float32 as torch's classes store them."""
+    """Return the bytes of each pipeline rank's training states, in float32 as torch's classes store them."""
     parallelism, strategy = job.parallelism, job.parallelism.strategy
     profile, states = device_part(job.model, parallelism.tensor), list[States]()
     for blocks in device_blocks(profile, parallelism):
@@ -98,14 +98,14 @@ def stage_states(job: Job) -> list[States]:
 
 
 def device_blocks(profile: ModelProfile, parallelism: Parallelism) -> list[list[Block]]:
-    """Return the model blocks of each pipeline device, from all of its stages."""
+    """Return the model blocks of each pipeline rank, which may have several virtual stages."""
     stages = cut_stages(profile, parallelism.pipeline * parallelism.virtual)
     own = (stages[device :: parallelism.pipeline] for device in range(parallelism.pipeline))
     return [[block for stage in part for block in stage] for part in own]
 
 
 def device_part(profile: ModelProfile, tensor: int) -> ModelProfile:
-    """Return a profile in which each matrix has the size of the part that one of ``tensor`` devices stores.
+    """Return the profile of one device's part of the model with tensor parallelism over ``tensor`` devices.
 
     Norms, positions, and the biases of row-split matrices are replicated on each device of a tensor group (Shoeybi et
     al., https://arxiv.org/abs/1909.08053, section 3).
@@ -173,7 +173,7 @@ def _exchanged(profile: ModelProfile, blocks: Sequence[Block], parallelism: Para
 
 
 def _gathered(profile: ModelProfile, blocks: Sequence[Block], parallelism: Parallelism) -> list[Call]:
-    """Return the collectives of ZeRO-3, FSDP and HSDP. HSDP also averages gradients between its groups."""
+    """Return the collectives of ZeRO-3, FSDP or HSDP. With HSDP, an all_reduce also averages gradients of replicas."""
     size = parallelism.shard or parallelism.data
     shard, replicas = Group(size, parallelism.tensor), Group(parallelism.data // size, parallelism.tensor * size)
     # units are gathered before forward and before backward, all other parameters once

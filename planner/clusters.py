@@ -1,4 +1,4 @@
-"""Convert clusters to ``Host``: machines that the NCCL model describes, or ranks on a simulated network."""
+"""Convert clusters to the planner's hosts. Collective times come from the NCCL model or a simulated network."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,8 +29,8 @@ SMALL = 1024  # bytes
 def simulate_network(cluster: Cluster, algorithm: Algorithm | None = None) -> Network:
     """Return a function that simulates a collective on a cluster and returns its time in seconds.
 
-    The function takes the collective's name, the size in bytes and a ``Group``, which begins at rank 0. ``algorithm``
-    is the all_reduce algorithm. Default: ring.
+    The function takes the name of a collective, its size in bytes and a ``Group`` of ranks that begins at rank 0.
+    ``algorithm`` is the all_reduce algorithm. Default: ring.
 
     >>> from simcomm import star
     >>> network = simulate_network(star(4, bandwidth="10 Gbit/s", latency="5 us"))
@@ -57,7 +57,7 @@ def simulate_network(cluster: Cluster, algorithm: Algorithm | None = None) -> Ne
 def host_of_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> Host:
     """Convert a cluster to a host. ``algorithm`` is the all_reduce algorithm on a simulated network. Default: ring.
 
-    A machine from the hardware catalog has all of its cores, even if a run uses only some of its GPUs.
+    A machine from the hardware catalog keeps all of its CPU cores, even if the cluster uses only some of its GPUs.
     """
     if not isinstance(cluster, NcclCluster):
         gpus = max(1, cluster.local_ranks)

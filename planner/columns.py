@@ -1,4 +1,4 @@
-"""Represent training runs as arrays (columns) with one value per run, for every model, mesh and cluster."""
+"""Represent training runs of any model, mesh and cluster as arrays (columns) with one value per run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -44,14 +44,15 @@ class Columns:
         return len(self.arrays["dp"])
 
     def take(self, rows: Array) -> "Columns":
-        """Return the training runs that ``rows``, an index array or a boolean mask, selects."""
+        """Return the training runs that ``rows`` selects. ``rows`` is an index array or a boolean mask."""
         return Columns({name: array[rows] for name, array in self.arrays.items()}, self.curves, self.network)
 
 
 def make_columns(table: Mapping[str, Any], count: int) -> Columns:
-    """Return ``count`` training runs. ``table`` maps names in ``DEFAULTS`` to one value or to a list with one per run.
+    """Return ``count`` training runs as columns.
 
-    If the first host has a simulated network, collective times of all runs come from that network. Otherwise, they come
+    ``table`` maps column names, as in ``DEFAULTS``, to one value for all runs or to a list with one value per run. If
+    the first host has a simulated network, collective times of all runs come from that network. Otherwise, they come
     from each host's curves of time over size. Raise InputError if a GPU is not in the catalog.
     """
     full = {**DEFAULTS, **table}
@@ -89,7 +90,7 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
 
 
 def _add_machines(c: dict[str, Array], machines: Sequence[tuple[Host, str]], of: Array) -> None:
-    """Add the columns of hosts and GPUs. ``of`` has the index into ``machines`` (hosts and precisions) of each run."""
+    """Add the columns of hosts and GPUs. ``of`` has each run's index into ``machines``, pairs of host and precision."""
     gpus, memory = [host.device for host, _ in machines], c.pop("gpu_memory")
 
     def each(values: Any) -> Array:
@@ -159,7 +160,7 @@ def _add_stages(c: dict[str, Array], is_hybrid: Array) -> None:
 
 
 def list_groups(c: Mapping[str, Array]) -> dict[str, tuple[str, Array | float, Array | float]]:
-    """Return the device groups of each training run by purpose: the collective, the size and the stride of the group.
+    """Return the collective, the group size and the stride for each purpose, such as ``tensor`` or ``reduce``.
 
     Devices are numbered along the tensor, context, data and pipeline axes, in this order. So the devices of a tensor
     group are neighbors.
@@ -204,7 +205,7 @@ def _add_curves(c: dict[str, Array], hosts: Sequence[Host], number: Array) -> Ar
 def _add_profiles(
     c: dict[str, Array], profiles: Sequence[ModelProfile | None], times: Sequence[Compute | None]
 ) -> None:
-    """Add the FSDP units, gradient buckets, stages and sizes of profiles. Other transformers have one unit, a layer."""
+    """Add the columns of units, buckets, stages and sizes. A run without a profile has one unit: a layer."""
 
     def add(names: Sequence[str], function: Callable[..., Array], *values: Array, least: int = 1) -> None:
         """Add the arrays that ``function`` returns for each profile, padded with zeros to equal widths."""
@@ -246,7 +247,7 @@ def _sizes(profile: ModelProfile, _: Compute | None) -> Array:
 
 
 def _block_rows(profile: ModelProfile, timed: Compute | None) -> dict[str, Array]:
-    """Return by block its shares of the compute time in forward and in backward, and its number of parameters."""
+    """Return each block's share of the compute time in forward and in backward, and its number of parameters."""
     work = [profile.work(is_backward=is_backward) for is_backward in (False, True)]
     forward, backward = work if timed is None else (timed.forward, timed.backward)
     total, rows = sum(forward) + sum(backward), dict[str, Array]()
@@ -257,7 +258,7 @@ def _block_rows(profile: ModelProfile, timed: Compute | None) -> dict[str, Array
 
 
 def _units(profile: ModelProfile, timed: Compute | None, is_gathered: bool) -> Array:
-    """Return the forward shares, backward shares and parameters of the FSDP units, or of the model as one unit."""
+    """Return the forward shares, backward shares and parameters of FSDP units. Without FSDP, the model is one unit."""
     rows = list[Array]()
     for row in _block_rows(profile, timed).values():
         if rows and not row[2]:
@@ -269,7 +270,7 @@ def _units(profile: ModelProfile, timed: Compute | None, is_gathered: bool) -> A
 
 
 def _buckets(profile: ModelProfile, timed: Compute | None, item: float, size_mb: float, is_overlapped: bool) -> Array:
-    """Return each bucket's share of the gradient bytes, and the share of backward after which it is ready."""
+    """Return each gradient bucket's share of the bytes, and the share of backward after which it is ready."""
     if not is_overlapped:
         return np.array([[1.0], [1.0]])
     gradients = profile.gradients(int(item) or 4, None if timed is None else timed.backward)

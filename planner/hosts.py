@@ -189,7 +189,10 @@ def curve_of(host: Host, collective: str, group: Group) -> Array:
 
 
 def read_curves(table: Array, numbers: Array, nbytes: Array) -> Array:
-    """Return the seconds of collectives of ``nbytes`` bytes, interpolated on the rows ``numbers`` of ``table``."""
+    """Return the seconds of collectives of ``nbytes`` bytes, interpolated from curves.
+
+    ``numbers`` has each run's row of ``table``. Row 0 is for groups of one device, whose collectives take no time.
+    """
     place = np.clip(np.log2(np.maximum(nbytes, 1.0)), GRID[0], GRID[-1] - 1e-9) - GRID[0]
     index = place.astype(np.intp)
     numbers = np.broadcast_to(numbers if place.ndim == numbers.ndim else numbers[:, None], place.shape)

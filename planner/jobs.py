@@ -1,8 +1,8 @@
 """Define training jobs and their device meshes, the models of published runs, and the columns of a training run.
 
 A column has one value per training run. The model of a run is a transformer with dimensions, or a profile with a known
-compute time. Column ``dp`` has the number of replicas, ``micro_batch`` the samples per device, and ``count`` the
-micro-batches per step.
+compute time. Column ``dp`` is the number of replicas, ``micro_batch`` is the number of samples per replica and
+microbatch, and ``count`` is the number of microbatches per step.
 """
 
 from dataclasses import dataclass, field, replace
@@ -81,7 +81,7 @@ SHARDINGS = {  # of a mesh, by the strategy of a parallelism
 
 
 class SearchedMesh(NamedTuple):
-    """A device mesh with micro-batch size, sharding, recomputation and schedule. The fields are names of columns."""
+    """A device mesh with microbatch size, sharding, recomputation and pipeline schedule. Each field is a column."""
 
     tp: int = 1
     pp: int = 1
@@ -152,7 +152,7 @@ class Job:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The columns that follow from the job's options, without those of the model, the mesh and the host."""
+        """The columns that depend on the job's training options, but not on its model, mesh or host."""
         parallelism, half = self.parallelism, "fp16" if is_half(self.precision) else "float32"
         exchanges = {"parameter_server": "server", "data_parallel": "process"}
         exchange = exchanges.get(parallelism.strategy, "overlapped" if parallelism.overlap else "after")
@@ -178,7 +178,10 @@ class Job:
         }  # fmt: skip
 
     def on(self, devices: int, host: int | None = None) -> "Job":
-        """Return the job on ``devices`` devices, ``host`` per host. Raise InputError if it cannot use that number."""
+        """Return the job on ``devices`` devices, with ``host`` devices per host.
+
+        Raise InputError if the parallelism does not fit this number of devices.
+        """
         return replace(self, parallelism=self.parallelism.for_devices(devices, host))
 
 
@@ -221,9 +224,9 @@ def _others() -> dict[str, ModelProfile]:
 
 
 def even_model(name: str, parameters: int, flops: float = EVEN_LAYERS, written: float = 0.0) -> ModelProfile:
-    """Return a profile with equal layers that have ``parameters`` parameters together.
+    """Return a profile of equal layers, with ``parameters`` parameters in total.
 
-    The forward pass of a sample has ``flops`` FLOPs and writes ``written`` elements.
+    The forward pass of one sample takes ``flops`` FLOPs and writes ``written`` elements.
     """
     each = parameters // EVEN_LAYERS
     sizes = [each] * (EVEN_LAYERS - 1) + [parameters - each * (EVEN_LAYERS - 1)]
@@ -240,7 +243,7 @@ def even_model(name: str, parameters: int, flops: float = EVEN_LAYERS, written: 
 
 
 def transformer_model(name: str) -> ModelProfile:
-    """Return a transformer's profile with equal layers, from its dimensions. Raise InputError if they are unknown.
+    """Return the profile of a transformer with equal layers. Raise InputError if its dimensions are unknown.
 
     >>> transformer_model("gpt2").tokens
     1024

@@ -57,7 +57,7 @@ def order_of(schedule: str, device: int, devices: int, microbatches: int, virtua
 def list_passes(
     schedule: str, devices: int, microbatches: int, virtual: int = 1
 ) -> tuple[tuple[Pass, Pass | None], ...]:
-    """Return the passes of all devices, each with the pass that it waits for, which comes before it in the result."""
+    """Return the passes of all devices in a valid order, each with the pass that it waits for or None."""
     left = [order_of(schedule, device, devices, microbatches, virtual)[::-1] for device in range(devices)]
     done, stages = dict[Pass | None, Pass | None]({None: None}), devices * virtual
     while any(left):
@@ -70,7 +70,7 @@ def list_passes(
 def pipeline_seconds(
     schedule: str, forward: Array, backward: Array, send: Array, devices: int, microbatches: int
 ) -> Array:
-    """Return the seconds of each training run's step in a pipeline.
+    """Return the step time in seconds of each training run in a pipeline.
 
     ``forward`` and ``backward`` have a row per training run and a column per stage. ``send`` has the seconds of the
     message after each stage. A device sends messages in the same direction one after another.
@@ -93,10 +93,10 @@ def deal_layers(framework: str, layers: int, pp: int, layer: int, words: int) ->
 
     ``layer`` and ``words`` are the parameter counts of a layer and of the token embedding.
 
-    nanotron starts a new stage once the stages so far hold more than their even share of all parameters. If ``pp`` does
-    not divide the number of layers, Megatron counts the token embedding and the LM head as a layer each, provided that
-    ``pp`` then divides the sum. Megatron-DeepSpeed fills all stages but the last ones. Other frameworks distribute the
-    layers evenly, with the extra layers first.
+    nanotron starts a new stage once the stages so far hold more than their even share of all parameters. Other
+    frameworks distribute the layers evenly, with the extra layers first. There are two exceptions if ``pp`` does not
+    divide the number of layers. Megatron counts the token embedding and the LM head as a layer each if ``pp`` divides
+    the new sum. Otherwise, Megatron-DeepSpeed fills all stages but the last ones.
     """
     if pp == 1:
         return layers, layers, layers
