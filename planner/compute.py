@@ -21,7 +21,7 @@ NVIDIA = [FRAMEWORKS.index(name) for name in ("megatron-bridge", "nemo")]
 
 
 def join_times(a: Array, b: Array) -> Array:
-    """Return the time in seconds of two activities that run in parallel: a smooth maximum of ``a`` and ``b``."""
+    """Return the seconds of two parallel activities that take ``a`` and ``b`` seconds: a smooth maximum."""
     return np.asarray((a**SHARP + b**SHARP) ** (1 / SHARP))
 
 
@@ -46,7 +46,7 @@ class Counts(NamedTuple):
 def count_parameters(c: Columns, *, trained: bool = False) -> Counts:
     """Return the numbers of parameters before sharding. All layers of a profile count as one layer.
 
-    With ``trained``, count only trained parameters: with LoRA the adapters, otherwise all.
+    If ``trained`` is True, count only trained parameters. LoRA trains only its adapters.
     """
     qkv, queries, share = (c.heads + 2 * c.kv_heads) * c.head_dim, c.heads * c.head_dim, expert_share(c)
     mlp = (1 - share) * c.mlp_matrices * c.hidden * c.ffn + share * 3 * c.hidden * c.shared_ffn
@@ -87,9 +87,9 @@ def count_ends(c: Columns) -> Array:
 
 
 def count_held(c: Columns, layers: Array | None = None, *, trained: bool = False) -> Held:
-    """Return the number of parameters on a device with ``layers`` layers. Default: those of one layer alone.
+    """Return the number of parameters on a device with ``layers`` layers, or of one layer if ``layers`` is None.
 
-    A device with layers also stores the token embedding or the LM head. Without a pipeline, it stores both.
+    With ``layers``, the result includes the token embedding or the LM head. Without a pipeline, it includes both.
     """
     counts = count_parameters(c, trained=trained)
     if layers is None:
@@ -120,7 +120,7 @@ class Rates:
         self.flash = flash * kernel * np.where(triton, p["flash_triton"], 1.0) * np.minimum(c.matrix_16, c.peak)
 
     def product(self, rows: Array, columns: Array, inner: Array, *, sixteen: bool = False) -> Array:
-        """Return the seconds of a matrix product, or 0 if it is empty. ``sixteen``: not faster than in 16 bits."""
+        """Return a matrix product's seconds, or 0 if it is empty. ``sixteen`` limits the rate to that of 16 bits."""
         rate = np.minimum(self.rate_16, self.rate) if sixteen else self.rate
         with np.errstate(divide="ignore", invalid="ignore"):
             tiles = np.ceil(rows / TILE_ROWS) * np.ceil(columns / TILE_COLUMNS)
@@ -133,13 +133,13 @@ class Rates:
             return np.where(rows * columns * inner > 0, np.hypot(compute, moved), 0.0)
 
     def odd(self, n: Array) -> Array:
-        """Return the factor on the rate for a dimension of size ``n``: 1 for multiples of 64, otherwise less."""
+        """Return the share of the rate reached with a dimension of size ``n``. It is 1 for multiples of 64."""
         divisor = np.gcd(np.maximum(1, np.floor(n)).astype(np.int64), 64)
         return np.asarray((divisor / 64) ** self.p["align"] * np.where(divisor < 8, 0.5, 1.0))
 
 
 class UnitSeconds(NamedTuple):
-    """The seconds per microbatch of each unit's forward and backward (with recomputation), and of the LM head."""
+    """Seconds per microbatch: forward and backward (with recomputation) of each FSDP unit, and the LM head."""
 
     forward: Array  # training runs x units
     backward: Array
@@ -160,9 +160,9 @@ def unit_seconds(c: Columns, p: Parameters, rates: Rates) -> UnitSeconds:
 
 
 def _known_layer(c: Columns) -> tuple[Array, ...]:
-    """Return the seconds of a layer's forward, its backward and the LM head, if the seconds per sample are known.
+    """Return the forward and backward seconds of a layer and the seconds of the LM head, from a known time per sample.
 
-    The known seconds are divided in proportion to FLOPs, with twice as many in backward as in forward.
+    The time is divided in proportion to FLOPs. Without recomputation, backward takes twice as long as forward.
     """
     queries, mlp = c.heads * c.head_dim, c.mlp_matrices * c.hidden * c.ffn
     attention = c.hidden * (2 * queries + 2 * c.kv_heads * c.head_dim) + c.seq * queries
@@ -174,7 +174,7 @@ def _known_layer(c: Columns) -> tuple[Array, ...]:
 
 
 def _layer(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, ...]:
-    """Return the seconds of a layer's forward, its backward and the LM head. A layer takes at least its launch time."""
+    """Return the forward and backward seconds of a layer, and the seconds of the LM head."""
     products, attention, moved = _products(c, rates), _attention(c, p, rates), _memory_seconds(c, p, rates)
     unpacked = count_held(c).all * p["unpack_bytes"] / rates.memory  # quantized weights
     unpacked = np.where((c.lora > 0) & (c.frozen_bytes < c.item_bytes), unpacked, 0.0)
@@ -221,7 +221,7 @@ def _products(c: Columns, rates: Rates) -> tuple[Array, Array]:
 
 
 def _attention(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array]:
-    """Return the forward and backward seconds of attention. In models with a window, half of the layers use it."""
+    """Return the forward and backward seconds of attention. If the model has a window, half of the layers use it."""
     tokens = local_tokens(c)
     reach = np.where(c.window > 0, 0.5 * (c.seq + np.minimum(c.seq, 2 * c.window)), c.seq)
     flops = 2 * tokens * reach * c.heads * c.head_dim / c.tp

@@ -1,4 +1,4 @@
-"""Compute the memory usage of the fullest device by part, such as weights, optimizer states and activations."""
+"""Compute the bytes of weights, gradients, optimizer states, activations and other data on the fullest device."""
 
 from collections.abc import Mapping
 
@@ -28,7 +28,7 @@ PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers"
 
 
 def memory_parts(c: Columns, q: Mapping[str, float]) -> dict[str, Array]:
-    """Return the bytes of each part, and in total, on a device of the first or last stage, whichever needs more."""
+    """Return the bytes of each part, and their ``total``, on the fuller device of the first and the last stage."""
     first, last = (_stage_parts(c, q, is_last=is_last) for is_last in (False, True))
     return {name: np.where(last["total"] > first["total"], last[name], first[name]) for name in first}
 
@@ -83,7 +83,7 @@ def _weights(c: Columns, parameters: Held, trained: Held, by: Array | float = 1.
 
 
 def _saved_bytes(c: Columns, q: Mapping[str, float]) -> tuple[Array, Array]:
-    """Return the bytes of activations saved per token and layer, and the same without full recomputation."""
+    """Return the bytes of saved activations per token and layer. The second value ignores full recomputation."""
     sequence, share, t = np.where(c.sequence_parallel > 0, c.tp, 1.0), expert_share(c), c.tp
     ffn = (1 - share) * c.mlp_matrices * c.ffn + share * 3 * (c.shared_ffn + c.top_k * c.expert_ffn)
     saved_bytes = q["act_hidden"] * c.hidden / sequence + q["act_heads"] * (c.heads + c.kv_heads) * c.head_dim / t

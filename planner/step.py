@@ -1,7 +1,7 @@
 """Compute the time in seconds of a training step by part.
 
-The seconds on devices are multiplied by factors for the framework, experts and hardware without published runs. If data
-loaders can limit the step, its time is a soft maximum of this product and the loading time.
+Device times are multiplied by factors for the framework, for experts and for hardware that no published run used. If
+data loaders can limit the step, its time is a soft maximum of the device time and the loading time.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def positive(x: Array, scale: Array) -> Array:
 
 
 class Links:
-    """Computes collective times during training, on a simulated network or from the hosts' curves at reduced rates."""
+    """Collective times during training, from a simulated network or from the hosts' time curves at reduced rates."""
 
     def __init__(self, c: Columns, p: Parameters) -> None:
         self.c = c
@@ -110,7 +110,7 @@ class InsideSeconds(NamedTuple):
 
 
 def inside_seconds(c: Columns, p: Parameters, links: Links) -> InsideSeconds:
-    """Return the exposed seconds of a layer's collectives per microbatch. At least 2 % of a collective is exposed.
+    """Return the exposed seconds of a layer's collectives per microbatch, which are at least 2 % of their time.
 
     Each pass has two gathers and two scatters in a tensor group, and two all_to_alls between experts. Keys and values
     travel around a context group once in forward and twice in backward.
@@ -134,17 +134,14 @@ def exchanged_parameters(c: Columns) -> Array:
 
 
 def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, stage_backward: Array) -> Array:
-    """Return the seconds by which the synchronization of gradients and parameters makes a step longer."""
+    """Return the seconds that the synchronization of gradients and parameters adds to a step."""
     sent, overlapped = exchanged_parameters(c), c.exchange == OVERLAPPED
     backward = np.where(overlapped, stage_backward, 0.0)
     weights, gradients = np.where(c.is_shaped, c.item_bytes, 4.0) * sent, c.gradient_bytes * sent
     alike = np.maximum(1.0, np.round(gradients / (c.bucket_mb * MIB)))  # equal buckets of a transformer
 
     def bucketed(name: str) -> Array:
-        """Return the seconds by which the synchronization of gradient buckets exceeds backward.
-
-        Of a transformer's equal buckets, only the first and the last can determine the result.
-        """
+        """Return the seconds by which the synchronization of gradient buckets outlasts backward."""
         ready, kept = c.bucket_ready.copy(), np.where(overlapped, 1 - _slowdown(c, p), 1.0)
         ready[:, 0] = np.where(c.is_shaped, 1 / alike, ready[:, 0])
         each = links.seconds(name, gradients[:, None] * c.bucket_share)
@@ -173,7 +170,7 @@ def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, st
 
 
 def _slowdown(c: Columns, p: Parameters) -> Array:
-    """Return the seconds of compute lost per second of overlapped communication. They are fewer for slower NICs."""
+    """Return the compute seconds lost per second of overlapped communication. Slower NICs slow compute down less."""
     slowdown = np.choose(c.link, [p[f"overlap_slowdown_{name}"] if name else 0.0 for name in LINKS])
     return np.minimum(np.where(c.link == NETWORK, slowdown * np.minimum(1.0, c.nic / FULL_NIC), slowdown), 0.99)
 
@@ -205,7 +202,7 @@ def _gathered(c: Columns, p: Parameters, links: Links, units: UnitSeconds, backw
 def _served(c: Columns, p: Parameters, links: Links, nbytes: Array) -> Array:
     """Return the time in seconds that parameter servers take to send weights and sum gradients.
 
-    GPUs with P2P serve equal parts. Otherwise, data passes through the host, and one GPU serves the largest layer.
+    With P2P, GPUs serve equal parts. Otherwise, data passes through the host, and one GPU serves the largest layer.
     """
     if c.network is not None:
         return links.seconds("serve", nbytes)
@@ -224,7 +221,7 @@ def data_division(c: Columns) -> Array:
 
 
 def _pipelined_profiles(c: Columns, work: Array, links: Links) -> Array:
-    """Return ``work``, in which profiles have their simulated pipeline times, because their stages are unequal."""
+    """Return ``work`` with simulated pipeline times for profiles, whose stages are unequal."""
     rows, seconds = np.flatnonzero(~c.is_shaped & (c.pp > 1)), work.copy()
     if not len(rows):
         return seconds
@@ -242,7 +239,7 @@ def _pipelined_profiles(c: Columns, work: Array, links: Links) -> Array:
 
 
 def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
-    """Return the seconds of each training run's step: its ``PARTS``, and the ``total``."""
+    """Return the seconds of each training run's step by part. The keys are ``PARTS`` and ``total``."""
     p = p if c.network is None else {**p, **ON_NETWORKS}
     rates, links = Rates(c, p), Links(c, p)
     units, inside = unit_seconds(c, p, rates), inside_seconds(c, p, links)
@@ -288,7 +285,7 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
 
 
 def _several_seconds(c: Columns, p: Parameters, computing: Array) -> dict[str, Array]:
-    """Return the seconds of copies, processes and stragglers. In long steps, differences between hosts average out."""
+    """Return the seconds of copies, processes and stragglers."""
     jitter = np.where(c.variable > 0, p["jitter_variable"], p["jitter"])
     often = np.sqrt(USUAL_STEP / np.maximum(USUAL_STEP, computing))
     waiting = computing * (jitter * c.slowest + p["jitter_nodes"] * often * c.slowest_host)
