@@ -65,8 +65,10 @@ def steps() -> str:
             for at, key in ((0, "step_s"), (3, "reserved_bytes"))
         ]
         inside_count = sum(prediction[1] <= row["step_s"] <= prediction[2] for prediction, row in known)
-        inside = f"{inside_count} of {len(known)} inside the 80 % interval"
-        sentences.append(f"Median error of {title}: {off[0]:.0%} of the time, {off[1]:.0%} of the memory; {inside}.\n")
+        sentences.append(
+            f"The median errors of {title} are {100 * off[0]:.0f} % (time) and {100 * off[1]:.0f} % (memory). "
+            f"{inside_count} of {len(known)} times lie in the 80 % interval.\n"
+        )
     heads = "model | batch: | precision | step, ms: | predict: | search: | memory, GiB: | predict: | search:"
     return "\n".join([table(heads, rows), "".join(sentences) + _odd_vocabulary()])
 

@@ -41,7 +41,7 @@ def list_command(
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="With hardware: the machine, GPU, link or NIC to show.")
+        str | None, typer.Argument(metavar="[NAME]", help="With `hardware`: machine, GPU, link or NIC to show.")
     ] = None,
     json_to: JsonOpt = None,
 ) -> None:

@@ -120,8 +120,8 @@ def animate_command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Algorithm to draw: a name or FILE.py:NAME. Default: the scenario's last one, or its last "
-            "nine for a player.",
+            help="Algorithm to draw: a name or FILE.py:NAME. Default: the scenario's last algorithm. A player "
+            "shows its last nine.",
         ),
     ] = None,
     *,
@@ -148,14 +148,14 @@ def plot_command(
         str,
         typer.Argument(
             metavar="step|scaling|path|cluster",
-            help="step: phases of a training step, with what-ifs. scaling: samples/s against ranks. path: critical "
-            "path. cluster: topology.",
+            help="Plot to draw: step (phases of a training step, with what-ifs), scaling (samples/s against ranks), "
+            "path (critical path) or cluster (topology).",
         ),
     ],
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SCENARIO|TRACE", help="Scenario. For path, also a .trace.json file or a torch.profiler trace."
+            metavar="SCENARIO|TRACE", help="Scenario. The plot `path` also accepts a Trace or a torch.profiler trace."
         ),
     ],
     output: Annotated[Path, output_option("Output file: .png, .svg or .pdf.")],

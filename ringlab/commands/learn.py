@@ -54,7 +54,7 @@ def command(
     ] = False,
     on: Annotated[
         str | None,
-        typer.Option(metavar="SCENARIO", help="With --show: run on this scenario's cluster. Default: the lesson's."),
+        typer.Option(metavar="SCENARIO", help="With --show: scenario whose cluster is used. Default: the lesson's."),
     ] = None,
     output: Annotated[
         Path | None, output_option("With --show: output file. Default: your file's name with .html.")

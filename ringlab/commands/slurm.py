@@ -123,7 +123,7 @@ class SlurmOptions:
     python: str = option(
         sys.executable, help="Path of a Python interpreter on the nodes, with Ringlab installed.", metavar="FILE"
     )
-    directives: list[str] = option([], "--sbatch", help="Another sbatch option. Repeatable.", metavar="--OPTION=VALUE")
+    directives: list[str] = option([], "--sbatch", help="Extra sbatch option. Repeatable.", metavar="--OPTION=VALUE")
     before: list[str] = option(
         [], help="Shell command to run first, such as 'module load cuda'. Repeatable.", metavar="LINE"
     )

@@ -290,7 +290,7 @@ class ProgramOptions:
     timeout: float = option(600.0, help="Stop the program after this much real time.", min=1, metavar="SECONDS")
 
     acts_as: str | None = option(
-        None, "--as", help="Backend semantics to enforce. Default: those of the requested backend.", metavar="gloo|nccl"
+        None, "--as", help="Backend whose rules are enforced. Default: the requested backend.", metavar="gloo|nccl"
     )
     gpu: bool = option(False, help="Provide virtual CUDA devices that compute on the CPU.")
     own: list[str] | None = option(
@@ -327,10 +327,10 @@ def command(
     files: FileOptions,
     json_to: JsonOpt = None,
 ) -> None:
-    """Run an unmodified torch.distributed program on virtual ranks: timing, waits, hangs and silent errors.
+    """Run an unmodified torch.distributed program on virtual ranks. Report its times, waits, hangs and silent errors.
 
-    Tensors are real, time is virtual. Options of Ringlab come before SCRIPT, or directly after `virtual SCRIPT`. All
-    others, and everything after --, belong to the script.
+    Tensors contain real data, but time is simulated. Put Ringlab's options before SCRIPT, or directly after it if
+    SCRIPT comes first. All other options, and everything after --, belong to the script.
     """
     check_outputs(json_to, files.trace, files.recording)
     words = program[1 + (program[1:2] == ["--"]) :]

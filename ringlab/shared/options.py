@@ -38,7 +38,7 @@ TraceOpt = Annotated[
     typer.Option(
         "--trace",
         metavar="FILE",
-        help="Write a trace of the training run, or of the last algorithm at its largest size.",
+        help="Write a trace of the last algorithm at its largest size. Without collectives: of the last training run.",
     ),
 ]
 CalibrationOpt = Annotated[
@@ -105,7 +105,7 @@ class SizeOptions:
     """The options for the sequence length and the number of tokens of a training."""
 
     sequence: int | None = option(
-        None, help="Sequence length in tokens. Default: training.sequence, or the model's.", metavar="N"
+        None, help="Sequence length in tokens. Default: training.sequence, or the model's length.", metavar="N"
     )
     target_tokens: float | None = option(
         None, help="Total number of tokens to train on. Default: plan.target_tokens.", metavar="N"

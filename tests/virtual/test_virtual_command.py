@@ -118,7 +118,7 @@ def test_program_without_communication_is_reported(
         ("--ranks 1 -m shown -q --ranks 3", "-q --ranks 3"),
     ],
 )
-def test_options_after_the_program_belong_to_it(
+def test_arguments_after_ringlabs_options_belong_to_the_program(
     ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, passed: str
 ) -> None:
     (tmp_path / "shown.py").write_text("import sys\nprint(sys.argv[1:], __name__)\n")

@@ -65,7 +65,7 @@ class BenchOptions:
     )
     dtype: str = option("float32", "-d", "--dtype", help="Element type, such as float32.", metavar="TYPE")
     op: str = option("sum", "-o", "--op", help="Reduction: sum, mean, min, max or product.", metavar="OP")
-    root: int = option(0, "-r", "--root", help="Root of a rooted collective.", min=0, metavar="RANK")
+    root: int = option(0, "-r", "--root", help="Root rank of a collective such as broadcast.", min=0, metavar="RANK")
 
 
 @with_groups

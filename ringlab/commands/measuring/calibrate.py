@@ -39,14 +39,12 @@ class CalibrateOptions:
     """The options for measuring this machine, and for importing measurements."""
 
     ranks: int | None = option(
-        None, help="Number of processes to measure. Default: the scenario's, or 2.", min=1, metavar="N"
+        None, help="Number of processes to measure. Default: the scenario's ranks, or 2.", min=1, metavar="N"
     )
     backend: BackendOpt = "gloo"
-    nccl_tests: Path | None = option(
-        None, help="Adapt NCCL predictions to the output of your nccl-tests run.", metavar="FILE"
-    )
+    nccl_tests: Path | None = option(None, help="Adapt NCCL predictions to this output of nccl-tests.", metavar="FILE")
     runs: Path | None = option(
-        None, help="Adapt predictions of device meshes to your own training runs.", metavar="FILE.csv"
+        None, help="Adapt predictions of device meshes to this table of measured training runs.", metavar="FILE.csv"
     )
     system: str | None = option(
         None,

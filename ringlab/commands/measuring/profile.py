@@ -36,9 +36,9 @@ class ProfileOptions:
     precision: str = option("float32", help="Data type of the computation.", metavar="float32|bf16|fp16")
     steps: int = option(5, help="Number of measured steps; the median is reported.", min=1, metavar="N")
     threads: int | None = option(
-        None, help="CPU threads. Use 1 to match many ranks that share one machine.", min=1, metavar="N"
+        None, help="Number of CPU threads. Use 1 to match ranks that share this machine.", min=1, metavar="N"
     )
-    shape: str | None = option(None, help="Shape of one sample. Default: the model's.", metavar="3,224,224")
+    shape: str | None = option(None, help="Shape of one sample. Default: the model's usual shape.", metavar="3,224,224")
 
 
 @with_groups

@@ -58,7 +58,7 @@ class SearchOptions:
     lora: int = option(
         0, help="LoRA rank: train adapters with frozen weights. 0: train all weights.", min=0, max=4096, metavar="RANK"
     )
-    bits: str = option("16", help="Bits per frozen weight. 4 is QLoRA.", metavar="16|8|4")
+    bits: str = option("16", help="With --lora: bits per frozen weight. 4: QLoRA.", metavar="16|8|4")
     with_zero_bubble: bool = option(False, "--zero-bubble", help="Include zero-bubble pipeline schedules.")
     top: int = option(10, help="Number of meshes to list.", min=1, max=1000, metavar="N")
     why: bool = option(False, help="Explain why other kinds of meshes are slower.")
@@ -68,7 +68,7 @@ class SearchOptions:
     )
     fill: float = option(FILL, help="Maximum fraction of device memory to use.", min=0.1, max=1.0, metavar="SHARE")
     mesh: str | None = option(
-        None, help="Name of a listed mesh, which is compared with the fastest mesh.", metavar="NAME"
+        None, help="Mesh to compare with the fastest mesh, by its name in the list.", metavar="NAME"
     )
     what_if: str | None = option(
         None,
