@@ -139,7 +139,7 @@ def test_wheels_have_all_dependencies_except_torch():
     assert options[options.index("--python-version") + 1] == "3.12" and "manylinux_2_28_x86_64" in options
 
 
-def test_old_torch_and_hidden_gpus_are_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_gpu_wheels_reject_old_torch_and_hidden_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     with monkeypatch.context() as changed, pytest.raises(SystemExit, match=r"has torch 2\.9\.1; torch>=.* is needed"):
         changed.setitem(WHEELS["install"].__globals__, "torch_version", lambda: "2.9.1")
         WHEELS["install"](tmp_path, tmp_path / "venv")

@@ -136,7 +136,7 @@ def test_interrupt_in_a_program_is_not_caught() -> None:
         verify(declared("all_reduce", wrong), 2)
 
 
-def test_program_error_for_a_world_size_is_reported() -> None:
+def test_error_raised_for_a_world_size_is_reported() -> None:
     def wrong(rank, world_size):
         if world_size % 2:
             raise InputError(f"world size {world_size} is odd; the ranks work in pairs")

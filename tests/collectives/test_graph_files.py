@@ -38,13 +38,13 @@ def check(cluster: simcomm.Cluster) -> None:
     assert simcomm.run("all_reduce/ring", cluster, nbytes=1 << 16).elapsed > 0
 
 
-def test_networkx_graph_makes_a_cluster():
+def test_cluster_is_made_from_a_networkx_graph():
     check(simcomm.from_graph(undirected()))
     check(simcomm.from_graph(undirected().to_directed()))
 
 
 @pytest.mark.parametrize("edges", ["edges", "links"])
-def test_node_link_file_makes_a_cluster(tmp_path: Path, edges: str):
+def test_cluster_is_read_from_a_node_link_file(tmp_path: Path, edges: str):
     content = as_node_link(undirected())
     content[edges] = content.pop("edges")
     (tmp_path / "net.json").write_text(json.dumps(content))

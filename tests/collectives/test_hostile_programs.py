@@ -119,7 +119,7 @@ def test_hostile_program_leaves_no_process_behind(name: str, tmp_path: Path, mon
     assert survivors(path) == []
 
 
-def test_orphaned_processes_are_found() -> None:
+def test_orphan_missed_by_the_first_search_is_ended() -> None:
     """An orphan can change its parent during a search, so that a single search misses it."""
     child = subprocess.Popen(["sleep", "60"])
     looks = [[], [psutil.Process(child.pid)]]

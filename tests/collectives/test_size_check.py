@@ -68,7 +68,7 @@ def test_auto_ignores_algorithms_that_are_too_large(monkeypatch):
 
 
 @pytest.mark.parametrize(("limit", "name"), [("PAIRS", "direct"), ("TABLED", "pairwise")])
-def test_more_memory_allows_larger_simulations(limit: str, name: str, monkeypatch):
+def test_larger_memory_limit_allows_larger_simulations(limit: str, name: str, monkeypatch):
     algorithm, cluster = find_algorithm(f"all_to_all/{name}"), simcomm.star(257, "10 Gbit/s", "5 us")
     monkeypatch.setattr(Gigabyte, limit, 40_000)
     schedules.unverified_schedule.cache_clear()

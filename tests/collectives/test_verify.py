@@ -98,7 +98,7 @@ def test_check_states_costs_as_multiples_of_the_minimum() -> None:
     assert prove(find_algorithm("barrier/naive"), range(1, 9)).wasteful_from is None
 
 
-def test_algorithms_page_and_reference_list_the_library() -> None:
+def test_algorithms_page_and_find_algorithms_list_the_library() -> None:
     page = Path(__file__).parents[2].joinpath("docs", "reference", "algorithms.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in page for name in library())
     assert [algorithm.full_name for algorithm in find_algorithms("library")] == list(library())

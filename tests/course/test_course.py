@@ -219,7 +219,7 @@ def test_learn_does_not_overwrite_a_lesson(ringlab: Ringlab, tmp_path: Path, mon
     assert again.status == 2 and "04_ring.py already exists" in again.err
 
 
-def test_child_processes_end_with_the_program(virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_program_end_does_not_wait_for_child_processes(virtual: VirtualRuns, tmp_path: Path) -> None:
     program, began = tmp_path / "forks.py", time.monotonic()
     program.write_text("import subprocess\nsubprocess.Popen(['sleep', '100'])")
     virtual(program, 1)

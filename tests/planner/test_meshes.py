@@ -201,7 +201,7 @@ def test_search_lists_meshes_that_fit_by_decreasing_throughput():
     assert front[0] == answer.order[0] and (np.diff(answer.memory["total"][front]) < 0).all()
 
 
-def test_odd_sequence_is_not_halved_to_fit_memory():
+def test_remedies_for_too_little_memory_keep_an_odd_sequence():
     assert isinstance(what_would_fit(training(model="llama3-405b:context=1025", gpus=1, batch=7)), dict)
 
 
@@ -257,7 +257,7 @@ def test_lora_saves_device_memory():
     assert float(packed.memory["weights"][0]) < 0.35 * float(lora.memory["weights"][0])
 
 
-def test_experts_are_divided_among_devices():
+def test_expert_parallelism_divides_experts_among_devices():
     answer = search(training(experts=8, top_k=2, batch=128))
     assert {mesh.ep for mesh in answer.searched} == {1, 2, 4, 8}
     alike = [n for n, mesh in enumerate(answer.searched) if (mesh.sharding, mesh.tp, mesh.pp) == ("ddp", 1, 1)]

@@ -250,7 +250,7 @@ def test_network_rejects_a_wrong_rank_count_and_use_after_close():
 
 
 @pytest.mark.parametrize("name", [name for name in shipped() if name.startswith("emulated/")])
-def test_shipped_scenarios_can_be_emulated(name: str):
+def test_shipped_emulated_scenarios_have_feasible_plans(name: str):
     plan = plan_network(load(name).cluster)
     assert len(plan.ranks) in range(4, 9) and plan.rate * 8 <= 400e6
 

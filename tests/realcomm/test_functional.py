@@ -46,7 +46,7 @@ def test_examples_of_all_functions_pass_on_two_ranks():
         assert examples == 3 * (11 + 4) + 1 + 3 + 4
 
 
-def test_group_roots_are_world_ranks():
+def test_roots_of_group_collectives_are_world_ranks():
     assert launch(real_functions.in_a_group, 4) == [[0.0, 0.0], [4.0, 3.0], [2.0, 2.0], [4.0, 3.0]]
 
 
@@ -54,7 +54,7 @@ def test_invalid_arguments_are_rejected_before_anything_is_sent(two: dict[str, l
     assert two["refusals"] == [[], []]
 
 
-def test_point_to_point_and_rooted_functions_match_torch(three: dict[str, list[Any]]):
+def test_classroom_functions_give_the_expected_results(three: dict[str, list[Any]]):
     for rank, results in enumerate(three["in_class"]):
         assert results == [[2.0] * 5, [2.0] * 5 if rank == 1 else [], [6.0] * 5, [2.0] * 5]
 

@@ -85,7 +85,7 @@ def test_comparison_names_the_largest_relative_error(compared):
     assert "The largest prediction error is 44%, for sync with ring." in conclude(off, SCENARIO)
 
 
-def test_what_if_rows_follow_in_the_table_of_the_prediction(compared):
+def test_what_if_rows_are_in_the_same_table_as_the_prediction(compared):
     tables = printed(compared.show(), width=80).rpartition("Scaling efficiency")[0]
     assert tables.count("Training step") == 1 and "eight hosts" in tables
     assert tables.count(" -20 ") == 2 * len(PHASES)

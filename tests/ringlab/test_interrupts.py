@@ -87,7 +87,7 @@ def test_interrupt_at_the_start_ends_the_command(delays: tuple[float, ...]):
             assert status and (not err or "KeyboardInterrupt" in err), (after, status, err)
 
 
-def test_library_does_not_change_interrupts():
+def test_import_does_not_change_the_interrupt_handler():
     script = "import ringlab, signal; print(signal.getsignal(2) is signal.default_int_handler)"
     with start("-c", script) as process:
         assert process.communicate(timeout=60)[0] == "True\n"
@@ -103,7 +103,7 @@ def test_interrupt_after_the_last_output_ends_the_command(delays: tuple[float, .
         assert (status, err) in [(130, "ringlab: interrupted\n"), (0, "")], after
 
 
-def test_exit_handlers_of_the_program_run():
+def test_registered_exit_handlers_run_at_the_end():
     script = "import sys; sys.argv = ['ringlab', '--version']\nfrom ringlab.__main__ import main\nimport atexit\n"
     script += "import ringlab.cli as command\nrun = command.main\n"
     script += "command.main = lambda: (atexit.register(print, 'done'), run())\nmain()"

@@ -205,7 +205,7 @@ def test_explain_shows_one_ring_per_nic(ringlab: Ringlab, tmp_path: Path):
     assert (small.protocol, large.protocol) == ("ll", "simple")
 
 
-def test_gpu_sends_over_its_nearest_nic():
+def test_all_to_all_loads_all_nics_of_a_host_equally():
     system = replace(read_systems()["h100_2x8_aws_p5_efa"], cluster=None)
     cluster = nccl_cluster(system)
     nbytes = 1 << 28

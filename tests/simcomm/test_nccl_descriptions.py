@@ -111,7 +111,7 @@ def test_default_layout_follows_from_gpu_and_count(gpu: str, gpus: int, keys: di
     assert describe_system("x", {"nodes": 1, "gpus": gpus, "gpu": gpu, **keys}).layout == layout
 
 
-def test_user_file_can_use_shipped_and_own_machines(tmp_path: Path):
+def test_description_file_can_use_shipped_and_own_machines(tmp_path: Path):
     write(
         tmp_path,
         """
@@ -146,7 +146,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_invalid_description_names_file_system_and_key(tmp_path: Path, text: str):
+def test_invalid_description_error_names_its_file_and_key(tmp_path: Path, text: str):
     with pytest.raises(InputError) as refusal:
         read_systems(write(tmp_path, f"[systems]\n{text}\n"))
     assert REFUSED[text] in str(refusal.value)

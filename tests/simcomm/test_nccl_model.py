@@ -52,7 +52,7 @@ def test_first_gpus_of_cluster_match_a_smaller_system():
 
 
 @pytest.mark.parametrize(("collective", "size", "message"), [("all_reduse", 8, "all_reduse"), ("reduce", 0, "least 1")])
-def test_predict_rejects_unknown_collectives_and_empty_sizes(collective, size, message):
+def test_nccl_model_rejects_unknown_collective_or_zero_size(collective, size, message):
     with pytest.raises(InputError, match=message):
         predict_seconds(SYSTEMS["a100"], collective, [size])
 

@@ -204,7 +204,7 @@ def test_gradient_buckets_match_torch():
     assert [bucket.nbytes for bucket in fill_buckets([Gradient(p.nbytes, 0.0) for p in parameters])] == expected
 
 
-def test_overlap_without_slowdown_hides_buckets_behind_backward():
+def test_overlapped_step_is_longer_with_more_slowdown():
     assert overlap(1.0, [0.2, 1.0], [0.3, 0.1], slowdown=0.0).finished == pytest.approx(1.1)
     assert overlap(1.0, [0.2, 1.0], [0.3, 0.1], slowdown=1.0).finished == pytest.approx(1.4)
     assert overlap(1.0, [0.2, 1.0], [0.3, 0.1], slowdown=1.5).finished == pytest.approx(1.0 + 0.45 + 0.1)

@@ -295,7 +295,7 @@ def test_reduced_motion_plays_step_by_step(browser: Browser, star: Any) -> None:
         assert player.x in [pytest.approx(end) for end in steps]
 
 
-def test_player_announces_events(browser: Browser, star: Any) -> None:
+def test_player_describes_events_to_screen_readers(browser: Browser, star: Any) -> None:
     with Player(browser, star[0], "#t=0.3") as player:
         assert player.page.get_by_role("status").text_content() == player.text("caption")
         added, kept = "8 MiB in all, added to the receiver's value;", "8 MiB in all, kept; ranks 0 to 1,"

@@ -195,7 +195,7 @@ def test_gallery_shows_all_pictures_of_the_makefile() -> None:
     assert {f"pictures/{file.name}" for file in (root / "docs/pictures").iterdir()} == made
 
 
-def test_measured_bars_follow_predicted_ones() -> None:
+def test_waterfall_draws_measured_after_predicted_bars() -> None:
     predicted = ringlab.load("star8", "collective.sizes=1 KiB").predict()
     step = predicted.training[0]
     times = {key: value for key, value in vars(step).items() if key.endswith("_s") and "per" not in key}
