@@ -240,7 +240,7 @@ class Builder:
         if section.collective is None and section.what_if:
             raise InputError(
                 f"{self.where}: what_if: training on many devices does not support [[what_if]]; remove the "
-                "tables, and pass for example --what-if bandwidth=10,100Gbit/s"
+                "tables, and use for example `ringlab predict --what-if bandwidth=10,100Gbit/s`"
             )
 
     def scenario(self, section: ScenarioSection) -> LoadedScenario:

@@ -45,7 +45,7 @@ class Stage:
         wanted = self.full((micro_batch + 1.0) * 2**self.rank)
         if micro_batch in self.begun or micro_batch not in range(self.micro_batches):
             raise WrongAnswerError(
-                f"rank {self.rank}: forward of micro batch {micro_batch} after {self.begun}; run forward once for each "
+                f"rank {self.rank}: forward({micro_batch}) was called after {self.begun}; call forward once for each "
                 f"micro batch from 0 to {self.micro_batches - 1}"
             )
         self.begun.append(micro_batch)

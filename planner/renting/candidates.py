@@ -127,7 +127,7 @@ def find_host(instance: InstanceType) -> Host:
     if links in ("NVSwitch", "NVLink mesh"):
         name = ALIKE.get((links, gpu["generation"].value), ALIKE["NVSwitch", "hopper"] if links == "NVSwitch" else "")
         if not name:
-            raise InputError(f"{instance.gpu} with {links} cannot be predicted, because no measurements are published")
+            raise InputError(f"{instance.gpu} with {links} cannot be predicted: no published run used such GPUs")
         if name == ALIKE["NVSwitch", "hopper"]:
             ratio = find_link(gpu["nvlink"].value).bandwidth / find_link(HOPPER_LINKS).bandwidth
     else:

@@ -93,7 +93,7 @@ def find_root(group: Group, root: int | None, in_group: int | None, name: str) -
     """
     members = dist.get_process_group_ranks(process_group(group))
     if in_group is None:
-        return _number_in_group(members, 0 if root is None else root)
+        return _number_in_group(members, 0 if root is None else root, name)
     if root is not None:
         raise InputError(f"{name} is {root!r} and group_{name} is {in_group!r}; pass only one of them")
     if not isinstance(in_group, int):
@@ -103,11 +103,11 @@ def find_root(group: Group, root: int | None, in_group: int | None, name: str) -
     return in_group
 
 
-def _number_in_group(members: list[int], rank: int) -> int:
+def _number_in_group(members: list[int], rank: int, name: str) -> int:
     try:
         return members.index(index(rank))
     except TypeError:
-        raise WrongType(f"rank must be an integer, not {rank!r}") from None
+        raise WrongType(f"{name} must be an integer, not {rank!r}") from None
     except ValueError:
         raise InputError(f"rank {rank} is not in the group; its ranks are {', '.join(map(str, members))}") from None
 

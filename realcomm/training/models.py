@@ -118,7 +118,9 @@ def build_from_file(reference: str) -> nn.Module:
             raise
         raise InputError(f"model {reference!r}: {describe_error(error, Path(module.__file__ or path))}") from error
     if not isinstance(model, nn.Module) or not any(each.requires_grad for each in model.parameters()):
-        raise InputError(f"model {reference!r} returns {type(model).__name__}; return a trainable torch.nn.Module")
+        raise InputError(
+            f"model {reference!r} returns {type(model).__name__}; return a torch.nn.Module with trainable parameters"
+        )
     return model
 
 

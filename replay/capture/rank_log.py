@@ -16,6 +16,7 @@ from collectives.errors import RunFailed
 from collectives.input_files import FileBytes
 from collectives.quoting import name_ranks
 from collectives.records.files import read_record, write_record
+from collectives.units import count
 from replay.recording import Did, Recording, SourceLine
 from replay.recording_builder import UNKNOWN, RecordedCollective, RecordingBuilder
 
@@ -175,7 +176,7 @@ def _run_until_ended(torchrun: list[str], environment: dict[str, str], ranks: in
     try:
         status = started.wait(timeout)
     except subprocess.TimeoutExpired as error:
-        raise RunFailed(f"the {ranks} ranks did not finish in {timeout:g} s and were stopped") from error
+        raise RunFailed(f"{count(ranks, 'rank')} did not finish in {timeout:g} s; increase --timeout") from error
     finally:
         _end(started)
     if status:

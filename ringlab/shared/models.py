@@ -120,7 +120,7 @@ def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
     host = host_of_cluster(spread.cluster, spread.algorithm)
     with refusals_about(f"{spread.path}: training"):
         if spread.training.variable_batches and host.gpu is None:
-            raise InputError("variable_batches only applies to described GPUs; remove variable_batches")
+            raise InputError('variable_batches requires transport = "nccl"; set it, or remove variable_batches')
         job = find_job(spread.training, spread.folder)
         language = _find_language_model(spread.training, job, host)
     if language is not None:

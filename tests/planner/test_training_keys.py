@@ -93,5 +93,5 @@ def test_training_key_has_an_effect_or_is_rejected(tmp_path: Path, text: str, ta
 
 
 def test_variable_batches_are_rejected_with_a_stated_rate() -> None:
-    with pytest.raises(InputError, match="variable_batches only applies to described GPUs; remove variable_batches"):
+    with pytest.raises(InputError, match="variable_batches requires transport"):
         ringlab.predict_devices("star8", [4], "training.compute={rate=300.0}", "training.variable_batches=true")

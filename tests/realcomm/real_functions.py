@@ -77,7 +77,7 @@ def refusals(rank: int, world_size: int) -> list[str]:
     of_types: list[tuple[str, Callable[[], object]]] = [
         ("tensor must be a torch.Tensor, not list", lambda: ring([1.0, 2.0])),
         ("not <torch.*ProcessGroup", lambda: realcomm.broadcast(three, 0, algorithm=dist.group.WORLD)),
-        ("rank must be an integer, not '0'", lambda: realcomm.broadcast(three, "0")),
+        ("src must be an integer, not '0'", lambda: realcomm.broadcast(three, "0")),
         ("gather_list must be a list of tensors, not Tensor", lambda: gather(three, zeros(2, 3), dst=rank)),
     ]
     wrong = list[str]()

@@ -47,7 +47,7 @@ def test_training_of_a_model_with_odd_dtypes_resumes(tmp_path):
     ("name", "message"),
     [
         ("half", r"odd_models.py:half': parameter last.weight must be torch.float32, .*bf16"),
-        ("number", r"odd_models.py:number' returns int; return a trainable torch.nn.Module"),
+        ("number", r"odd_models.py:number' returns int; return a torch.nn.Module with trainable parameters"),
     ],
 )
 def test_unusable_model_error_names_the_model(name, message):

@@ -82,7 +82,7 @@ class NcclTestsOutput:
             if (run.ranks, run.hosts) != (first.ranks, first.hosts):
                 size, other = (f"{count(each.ranks, 'rank')} on {count(each.hosts, 'host')}" for each in (run, first))
                 place = FilePlace(self.file, run.line)
-                raise InputError(f"{place}: this run has {size}, but the first run has {other}; pass only one run")
+                raise InputError(f"{place}: this run has {size}, but the first run has {other}; keep one run")
         return replace(first, rows=tuple(row for run in (first, *others) for row in run.rows))
 
 

@@ -112,7 +112,7 @@ def check_row(printed: PrintedRow, collective: str, ranks: int) -> MeasuredRow:
             f"{printed.count} {printed.dtype}{shares} has {expected} bytes; {CUT}"
         )
     if not -1 <= printed.root < (ranks or MOST_RANKS):
-        raise InputError(f"{where}root must be -1 or a rank below {ranks}, not {printed.root}; {CUT}")
+        raise InputError(f"{where}root must be -1 or a rank below {ranks or MOST_RANKS:,}, not {printed.root}; {CUT}")
     first, *_ = [_check_side(where, printed, side, collective, ranks) for side in printed.sides]
     return first
 
