@@ -49,7 +49,7 @@ def check_strategy(job: Job) -> None:
     if shape is None and (parallelism.tensor > 1 or parallelism.experts):
         option = "tensor" if parallelism.tensor > 1 else "experts"
         raise InputError(
-            f"{option} requires a transformer with known dimensions, unlike {quote(profile.model)}; "
+            f"{option} requires a transformer with known dimensions, not {quote(profile.model)}; "
             f"use gpt:layers=...,width=..., or remove {option}"
         )
     if shape is not None and shape.kv_heads % parallelism.tensor:

@@ -81,7 +81,7 @@ def describe_network(cluster: Cluster) -> Iterator[str]:
     known = [f"Network: {', '.join(links)}"] if links else []
     yield "; ".join([*known, *cluster.assumed, *(note for note in notes if not note.startswith(NOT_VALIDATED))]) + "."
     if host.is_unseen and system.ranks > 1:
-        yield "No published multi-GPU run used such a machine, with PCIe or TCP, so the intervals are wider."
+        yield "No published multi-GPU run used such a machine with PCIe or TCP, so the intervals are wider."
 
 
 def check_devices(cluster: Cluster, count: int) -> None:

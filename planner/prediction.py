@@ -245,13 +245,13 @@ class Training:
         elif self.compute is not None:
             parallelism, advice = self.job.parallelism, 'strategy = "fsdp" shards the states over the devices'
             if parallelism.strategy in SHARDED:
-                advice = "more devices, or tensor or pipeline above 1, divide the model"
+                advice = "use more devices, or set tensor or pipeline above 1 to split the model"
             advice += "" if parallelism.recompute == "full" else '; recompute = "full" saves fewer activations'
         if self.compute is None and sizes["total"] <= memory:
             advice += f'; `ringlab search --fill 1 --mesh "{self.mesh.name}"` predicts it anyway'
         message = (
-            f"batch_size {self.job.batch:.0f} does not fit into {self.host.device.name}: it takes "
-            f"{format_size(sizes['total'])} of {format_size(memory)}, of which {FILL:.0%} can be used ({parts}); "
+            f"batch_size {self.job.batch:.0f} does not fit into {self.host.device.name}: it needs "
+            f"{format_size(sizes['total'])}, but only {FILL:.0%} of {format_size(memory)} can be used ({parts}); "
             f"{'' if largest else 'not even one sample fits; '}{advice}"
         )
         return TooLittleMemory(message, sizes["total"] / FILL, memory)

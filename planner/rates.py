@@ -160,7 +160,7 @@ def find_compute(
         return at_rate(job.model, rate)
     if phases is not None:
         if phases.forward + phases.backward < 1e-9:
-            raise InputError("forward and backward must take at least 1 ns together")
+            raise InputError(f"forward + backward must be at least 1 ns, not {phases.forward + phases.backward:g} s")
         ahead, back = (
             tuple(seconds / batch * each / sum(work) for each in work)
             for seconds, work in ((phases.forward, job.model.work(False)), (phases.backward, job.model.work(True)))
@@ -180,7 +180,7 @@ def find_compute(
     guess = GpuRates(job, known, [named], "gpu").rate(named)
     if known:
         ((other, known_rate),) = known.items()
-        origin = f"{known_rate:.4g} samples/s on one {other}, and how {named} compares in published rates"
+        origin = f"{known_rate:.4g} samples/s on one {other}, scaled to {named} by published rates"
     else:
         network = network_of(job.model)
         is_published = network in {network_of(row.job.model) for row in published()}

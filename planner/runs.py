@@ -79,13 +79,13 @@ def read_table(path: Path = SHIPPED) -> tuple[list[dict[str, Any]], Counter[str]
             raise InputError(f"{path}: column {quote(name)} is repeated; remove one")
         if name not in KNOWN:
             close = close_names(name, sorted(KNOWN))
-            hint = f"did you mean {' or '.join(close)}" if close else f"known columns are in the head of {SHIPPED}"
+            hint = f"did you mean {' or '.join(close)}" if close else f"the heading of {SHIPPED} has all columns"
             raise InputError(f"{path}: unknown column {quote(name)}; {hint}")
     runs, refused = list[dict[str, Any]](), Counter[str]()
     for row in rows:
         try:
             if any(row[len(head) :]):
-                raise InputError("the row has more cells than columns")
+                raise InputError("the row has more cells than the table has columns")
             runs.append(complete(dict(zip(head, row, strict=False))))
         except InputError as error:
             refused[str(error)] += 1
@@ -152,13 +152,13 @@ def _number(name: str, value: object) -> float | None:
 def why_untimed(run: Mapping[str, Any]) -> str | None:
     """Return the reason why a run has no usable step time, or None if it has one."""
     if run["status"] != "ok":
-        return f"status is {quote(str(run['status']))}, which has no time"
+        return f"status is {quote(str(run['status']))}, so the run has no step time"
     if run["step_s"] is None:
         return "neither step_s nor tokens_per_s_per_gpu is set"
     names = ("dp", "micro_batch", "grad_accum")
     if prod(run[name] for name in names) != run["global_batch"]:
         parts = " x ".join(f"{name} {run[name]}" for name in names)
-        return f"{parts} is not global_batch {run['global_batch']}"
+        return f"global_batch must be {parts}, not {run['global_batch']}"
     return None
 
 

@@ -227,9 +227,9 @@ def why_too_large(meshes: FoundMeshes, number: int) -> str:
     """Say how much memory a mesh needs and a device has, with the largest parts."""
     sizes = {name: float(meshes.memory[name][number]) for name in MEMORY_PARTS}
     names = sorted(sizes, key=lambda name: -sizes[name])[:LISTED_PARTS]
-    most = ", ".join(f"{name} {sizes[name] / 2**30:.0f}" for name in names)
+    most = ", ".join(f"{name} {sizes[name] / 2**30:.0f} GiB" for name in names)
     total, limit = meshes.memory["total"][number], meshes.columns.memory_bytes[number]
-    return f"needs {total / 2**30:.0f} GiB of {limit / 2**30:.0f}: {most}"
+    return f"needs {total / 2**30:.0f} GiB, but a device has {limit / 2**30:.0f} GiB: {most}"
 
 
 def keep_mesh(meshes: FoundMeshes, name: str) -> tuple[FoundMeshes, str]:

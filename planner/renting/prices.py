@@ -90,7 +90,7 @@ def _read(text: str, where: str) -> tuple[InstanceType, ...]:
             raise InputError(f"the price list lacks {columns}; copy the heading of {BUILT_IN}")
         for row in (row for row in rows if any(map(str.strip, row))):
             if len(row) != len(heading):
-                raise InputError(f"the row has {len(row)} values, but the heading has {len(heading)} columns")
+                raise InputError(f"the row must have {len(heading)} values, one for each column, not {len(row)}")
             instances.append(_instance_type(dict(zip(heading, map(str.strip, row), strict=True))))
     except (csv.Error, InputError) as error:
         problem = f"not CSV: {error}" if isinstance(error, csv.Error) else error
@@ -112,7 +112,7 @@ def _instance_type(row: Mapping[str, str]) -> InstanceType:
     nic = None if rate is None else rate * 1e9 / 8
     price, spot = (None if row[name] in NOT_SOLD else _number(row, name) for name in ("Price", "SpotPrice"))
     if price is None and spot is None:
-        raise InputError("neither Price nor SpotPrice; set one of them, in dollars an hour")
+        raise InputError("Price and SpotPrice are both empty or 0; set one of them, in dollars an hour")
     if interconnect and interconnect not in INTERCONNECTS:
         raise InputError(f"unknown Interconnect {quote(interconnect)}; {suggest(interconnect, INTERCONNECTS)}")
     if row["Machine"]:
@@ -153,13 +153,13 @@ def _of_machine(row: Mapping[str, str], gpus: int) -> tuple[str, float | None]:
     name, machine = row["Machine"], find_entry(machine_entries(), "Machine", row["Machine"])
     if (machine["gpu"], machine["gpus"]) != (row["Gpu"], gpus):
         raise InputError(
-            f"Machine {name} has {machine['gpus']} x {machine['gpu']}, but the row has {gpus} x {row['Gpu']}"
+            f"Machine {name} has {machine['gpus']} x {machine['gpu']}, not {gpus} x {row['Gpu']}; correct the row"
         )
     for column in ("Interconnect", "NicGbps"):
         if row[column]:
             raise InputError(
-                f"Machine {name} already defines {column}, which is {quote(row[column])}; leave {column} or Machine "
-                "empty"
+                f"{column} must be empty, not {quote(row[column])}, because Machine {name} defines it; or leave "
+                "Machine empty"
             )
     interconnect = OF_MACHINES.get(str(machine.get("nvlink")), "PCIe")
     if "nic" not in machine:

@@ -159,11 +159,11 @@ def test_row_with_an_invalid_cell_is_skipped_with_the_reason(table, more, reason
     ("text", "reason"),
     [
         (f"{HEAD},gpu\n{ROW},A100", "column 'gpu' is repeated"), (HEAD, "the table has no rows"),
-        (f"{HEAD}\n{ROW},9", "more cells than columns"), (f"{HEAD},mfu\n{ROW},9", "did you mean mfu_percent"),
+        (f"{HEAD}\n{ROW},9", "more cells than the table"), (f"{HEAD},mfu\n{ROW},9", "did you mean mfu_percent"),
         (f"{HEAD},color\n{ROW},9", "unknown column 'color'"), ("layers,hidden\n1,2\n", "column heads is missing"),
         (f"{HEAD}\n{ROW}".replace(",", ";"), r"column layers is missing; .* not 'layers;hidden"),
         (f"{HEAD},status\n{ROW},OOM", "status is 'OOM'"),
-        (f"{HEAD},micro_batch,global_batch\n{ROW},3,16", "dp 8 x micro_batch 3 x grad_accum 1 is not global_batch 16"),
+        (f"{HEAD},micro_batch,global_batch\n{ROW},3,16", "global_batch must be dp 8 x micro_batch 3 x grad_accum 1"),
         (f"{UNTIMED}\n{UNTIMED_ROW}", "neither step_s nor tokens_per_s_per_gpu"),
     ],
 )  # fmt: skip

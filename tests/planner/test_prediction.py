@@ -183,7 +183,7 @@ def on_4090(batch: int, parallelism: Parallelism, model: str = "resnet50") -> Tr
 
 
 def test_too_large_batch_error_names_one_that_fits() -> None:
-    message = r"batch_size 600 .* of 24 GiB, of which 85% .* up to \d+ samples"
+    message = r"batch_size 600 .* only 85% of 24 GiB .* up to \d+ samples"
     with pytest.raises(TooLittleMemory, match=message) as refused:
         on_4090(600, Parallelism()).predict(4)
     assert refused.value.needed > refused.value.available

@@ -53,13 +53,13 @@ def test_price_list_gives_prices_dates_and_interconnects(tmp_path: Path) -> None
     ("changes", "message"),
     [
         ({"Price": "cheap"}, "line 2: Price must be a positive number or empty, not 'cheap'"),
-        ({"Price": "", "SpotPrice": "0"}, "line 2: neither Price nor SpotPrice"),
+        ({"Price": "", "SpotPrice": "0"}, "line 2: Price and SpotPrice are both empty or 0"),
         ({"AcceleratorCount": "1.5"}, "line 2: AcceleratorCount must be an integer from 1 to"),
         ({"Gpu": "A100"}, "line 2: Gpu 'A100' is not in the hardware catalog; did you mean"),
-        ({"Machine": "dgx-h100"}, "line 2: Machine dgx-h100 has 8 x H100 SXM, but the row has 4 x A100 40GB SXM"),
+        ({"Machine": "dgx-h100"}, "line 2: Machine dgx-h100 has 8 x H100 SXM, not 4 x A100 40GB SXM"),
         (
             {"Machine": "p4d.24xlarge", "AcceleratorCount": "8"},
-            "line 2: Machine p4d.24xlarge already defines Interconnect",
+            "because Machine p4d.24xlarge defines it",
         ),
         ({"Interconnect": ""}, "line 2: Interconnect of 4 GPUs must be one of NVSwitch, "),
         ({"P2P": "maybe"}, "line 2: P2P must be yes, no or empty"),

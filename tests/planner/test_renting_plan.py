@@ -178,7 +178,7 @@ def test_plan_without_candidates_names_the_fastest_and_cheapest(scenario: str, o
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("training.batch_size=100000", "batch_size 100000 does not fit into B300: it takes .* samples a device fit"),
+        ("training.batch_size=100000", "batch_size 100000 does not fit into B300: it needs .* samples a device fit"),
         ("training.parameters=99_000_000_000", "fit into B300.* not even one sample fits; strategy = .fsdp. shards"),
     ],
 )
@@ -252,7 +252,7 @@ def test_plan_equals_predict_devices_on_the_same_gpus(scenario: str, tmp_path: P
         assert alone.hours_80[1] / alone.hours == pytest.approx(row.interval[1] / row.samples_per_s, rel=0.02)
     job = ["training={model='llama-7b', batch_size=2, precision='bf16', optimizer='sgd'}"]
     job.append("training.parallelism={strategy='ddp'}")
-    with pytest.raises(InputError, match=r"does not fit into H200.*: it takes 1\d\d.* GiB of 141 GiB, of which 85%"):
+    with pytest.raises(InputError, match=r"does not fit into H200.*: it needs 1\d\d.* GiB, but only 85% of 141 GiB"):
         ringlab.predict_devices(devices, [8], *job)
     answer = ringlab.plan(scenario, *job, NEBIUS, today=TODAY)
     assert {row.gpus for row in answer.too_little_memory if row.gpu == "H200 SXM"} == {8}

@@ -183,7 +183,7 @@ def test_devices_with_too_little_memory_are_reported() -> None:
     answer = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="strategy=ddp,fsdp")
     ddp, fsdp = answer.cases
     assert ddp.rows == () and [row.devices for row in fsdp.rows] == [8, 16]
-    assert "does not fit into A100 40GB SXM: it takes 52.7 GiB of 40 GiB" in ddp.refused[0].reason
+    assert "does not fit into A100 40GB SXM: it needs 52.7 GiB, but only 85% of 40 GiB" in ddp.refused[0].reason
     assert fsdp.rows[1].memory["total"] < fsdp.rows[0].memory["total"] < 40 * 2**30
     epoch = fsdp.rows[0].epoch
     assert epoch is not None and epoch.dollars == pytest.approx(21.957642 * epoch.seconds / 3600)
