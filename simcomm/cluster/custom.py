@@ -208,7 +208,7 @@ def _node_attributes(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
             check_whole_number(f"{where}: {key}", data[key], at_least=0)
     for key in ("rail", "local"):
         if key in data and "machine" not in data:
-            raise InputError(f"{where}: {key} requires machine, the host's number from 0 on")
+            raise InputError(f"{where}: {key} requires machine, the number of the host (0, 1, ...)")
     return dict(data)
 
 
@@ -254,10 +254,10 @@ def _check_memories(graph: "nx.DiGraph[str]") -> None:
             raise InputError(f"node {node}: memory must name an existing node, not {quote(memory)}")
         if data.get("p2p_level", "SYS") != "SYS" and memory is None:
             raise InputError(
-                f"node {node}: p2p_level {quote(data['p2p_level'])} requires memory, the node of the host memory"
+                f"node {node}: p2p_level {quote(data['p2p_level'])} requires memory, the name of the host memory's node"
             )
         if "machine" not in data and node_kind(graph, node) == "gpu" and memory is not None:
-            raise InputError(f"node {node}: memory requires machine, the host's number from 0 on")
+            raise InputError(f"node {node}: memory requires machine, the number of the host (0, 1, ...)")
 
 
 def _check_reachable(graph: "nx.DiGraph[str]") -> None:

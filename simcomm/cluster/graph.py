@@ -114,7 +114,7 @@ def check_connected(graph: "nx.DiGraph[str]") -> None:
         raise InputError("the cluster has no host; name hosts h0, h1, ...")
     if not nx.is_weakly_connected(graph):
         pieces = sorted((sorted(piece, key=natural_key) for piece in nx.weakly_connected_components(graph)), key=len)
-        raise InputError(f"the network has {len(pieces)} unconnected parts; link {', '.join(pieces[0])} to the rest")
+        raise InputError(f"the network has {len(pieces)} unconnected parts; connect {', '.join(pieces[0])} to the rest")
 
 
 def list_nodes(graph: "nx.DiGraph[str]") -> str:

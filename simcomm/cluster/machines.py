@@ -228,7 +228,7 @@ def _nics(graph: "nx.DiGraph[str]") -> list[str]:
 
 def _port(machine: Machine) -> LinkSpec:
     if machine.nic is None:
-        raise InputError(f"{machine.title}: the port of the NICs is missing; set nic")
+        raise InputError(f"{machine.title}: the bandwidth and latency of a NIC are missing; set nic")
     return machine.nic
 
 

@@ -310,7 +310,7 @@ def _describe(where: str, slug: str, line: Mapping[str, Any], machines: Mapping[
     known = {**inherited, **stated}
     for key in ("nodes", "gpus", "gpu"):
         if key not in known:
-            raise InputError(f"{where}: {key} is missing")
+            raise InputError(f"{where}: {key} is missing; set it")
     gpu = _gpu_of(where, known)
     usual = {**CONSTANT_DEFAULTS, **_defaults(gpu, known)}
     if known["nodes"] > 1:

@@ -275,9 +275,9 @@ MEANINGS = {  # assumptions for keys that are not stated
 }
 REACHES = {  # assumptions on P2P over PCIe that no key states and no variable sets
     "NVL": "GPUs use host memory, the default of GeForce drivers",
-    "PXB": "GPUs use P2P over PCIe switches, else host memory, as by NCCL's default",
-    "PHB": "GPUs use P2P within a CPU, else host memory, as by NCCL's default",
-    "SYS": "all GPUs of a host use P2P, as by NCCL's default",
+    "PXB": "GPUs use P2P over PCIe switches and host memory otherwise, NCCL's default",
+    "PHB": "GPUs use P2P within a CPU and host memory otherwise, NCCL's default",
+    "SYS": "all GPUs of a host use P2P, NCCL's default",
 }
 
 LL_THRESHOLD = 16384  # bytes of a message between two ranks: NCCL_P2P_LL_THRESHOLD in src/enqueue.cc of NVIDIA/nccl
@@ -330,7 +330,7 @@ def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
     if outside := outside_checked(system, comm.version):
         notes.append(f"{NOT_VALIDATED} {' or '.join(outside)}, so the interval is wider")
     if system.degraded:
-        notes.append("whoever measured this system reports that it was slower than expected")
+        notes.append("the source of this system's measurements reports that it was slower than expected")
     return tuple(notes)
 
 
@@ -359,7 +359,7 @@ def _notes_on_p2p(system: System, comm: Communicator) -> list[str]:
 def notes_of_settings(comm: Communicator, collective: str) -> list[str]:
     """Return a note for each of NCCL_ALGO and NCCL_PROTO that excludes all candidates. NCCL then uses rings."""
     return [
-        f"{setting} excludes all candidates for {collective} here, so NCCL before 2.24 falls back to rings"
+        f"{setting} excludes all candidates for {collective}, so NCCL before 2.24 falls back to rings"
         for setting in unmet_settings(comm, collective)
     ]
 

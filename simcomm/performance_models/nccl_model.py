@@ -43,7 +43,7 @@ class NcclModel(NetworkModel):
         unused = {"engine": options.engine, "faults": options.faults != NO_FAULTS, "buffers": buffers is not None}
         for name, is_set in unused.items():
             if is_set:
-                raise InputError(f"{call.algorithm.full_name} is predicted by formula, without messages; remove {name}")
+                raise InputError(f"{call.algorithm.full_name}: NCCL's model does not support {name}; remove {name}")
         prediction = self.predict(call)
         facts = {"nbytes": float(call.nbytes), "time_min_s": prediction.seconds, "time_max_s": prediction.seconds}
         facts |= {"low_s": prediction.low, "high_s": prediction.high}

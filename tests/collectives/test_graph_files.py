@@ -101,7 +101,7 @@ WRONG = {
     "node h2: machine must be a non-negative integer, not -1": lambda: with_node("h2", machine=-1),
     "node h2: p2p_level 'NVL' requires memory": lambda: with_node("h2", p2p_level="NVL"),
     "node h2: memory must name an existing node, not 'm0'": lambda: with_node("h2", memory="m0"),
-    "the network has 2 unconnected parts; link h7 to the rest": lambda: with_node("h7"),
+    "the network has 2 unconnected parts; connect h7 to the rest": lambda: with_node("h7"),
     "no route from h10 to h2; add both directions of each link": one_way,
     "the cluster has no host": lambda: nx.relabel_nodes(undirected(), {"h2": "s2", "h10": "s10"}),
     "several links between two nodes are not supported": lambda: nx.MultiGraph(undirected()),

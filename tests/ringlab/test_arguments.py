@@ -286,9 +286,9 @@ UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not dep
     "a calibration only affects algorithm auto; omit": lambda: on_star().run(calibration=calibration()),
     "resume requires a [training] table": lambda: ringlab.load("two-racks").run(resume="auto"),
     "watch requires a [training] table": lambda: ringlab.load("two-racks").run(watch=Watch(Path("logs"))),
-    "all_reduce/nccl is predicted by formula, without messages; remove engine": lambda: _on_nccl(engine="simpy"),
-    "all_reduce/nccl is predicted by formula, without messages; remove faults": lambda: _on_nccl(faults=FAILS),
-    "all_reduce/nccl is predicted by formula, without messages; remove buffers": lambda: _on_nccl(
+    "all_reduce/nccl: NCCL's model does not support engine; remove engine": lambda: _on_nccl(engine="simpy"),
+    "all_reduce/nccl: NCCL's model does not support faults; remove faults": lambda: _on_nccl(faults=FAILS),
+    "all_reduce/nccl: NCCL's model does not support buffers; remove buffers": lambda: _on_nccl(
         None, buffers=[np.ones(2, np.float32) for _ in range(16)]
     ),
     "ranks must be 2, as in its cluster, not 3; remove ranks": lambda: ringlab.load("quickstart").calibrate(3),

@@ -295,8 +295,7 @@ def test_predict_notes_a_fallback_to_rings_and_rings_on_one_nic(tmp_path: Path):
     text = TWO + '[nccl]\nversion = "2.21"\nNCCL_ALGO = "tree"\n' + OWN.replace("all_reduce", "all_gather")
     conclusions = " ".join(predict(ringlab.load(write(tmp_path, text))).conclusions)
     assert (
-        "NCCL_ALGO=tree excludes all candidates for all_gather here, so NCCL before 2.24 falls back to rings"
-        in conclusions
+        "NCCL_ALGO=tree excludes all candidates for all_gather, so NCCL before 2.24 falls back to rings" in conclusions
     )
     assert "uses one of a node's 8 NICs" in conclusions
 

@@ -51,7 +51,7 @@ WRONG = {
         "cluster.link.1.between=['s0', 'x1']": "link s0 - x1: node must be a host h0, h1, ... or a switch s0, s1, ",
         "cluster.link.1.between=['s0', 's0']": "cluster.link: link s0 - s0: the two nodes must be different",
         "cluster.link.1.between=['s0', 'h0']": "cluster.link: duplicate link s0 - h0",
-        "cluster.link.1.between=['s1', 'h1']": "the network has 2 unconnected parts; link h0, s0 to the rest",
+        "cluster.link.1.between=['s1', 'h1']": "the network has 2 unconnected parts; connect h0, s0 to the rest",
         "cluster.link.0.between.0=s1; cluster.link.1.between.1=s2": "the cluster has no host; name hosts h0, h1, ...",
     },
     HERE + ASKS: {

@@ -299,7 +299,7 @@ def test_pasted_table_determines_the_number_of_ranks(tmp_path: Path, collective:
 def test_pasted_table_reports_guessed_ranks(tmp_path: Path) -> None:
     rows = [(1024, 53.9), (2048, 55.5), (4096, 56.8), (8192, 56.7), (16384, 56.7)]
     run = read(tmp_path, "\n".join(line for line in table(rows, gpus=16).splitlines() if "Rank" not in line))
-    assert run.ranks == 16 and re.fullmatch(r"ranks: 16; busbw / algbw allows \d+ to \d+", run.guesses[0])
+    assert run.ranks == 16 and re.fullmatch(r"ranks: 16; the ratio of busbw to algbw allows \d+ to \d+", run.guesses[0])
     text = "\n".join(line for line in table([(8, 56.1)], gpus=16).splitlines() if "Rank" not in line)
     assert read(tmp_path, text).ranks == 0
 

@@ -208,7 +208,7 @@ def _read_side(place: FilePlace, name: str, read: Sequence[tuple[Column, str]]) 
     if re.fullmatch(r"\d(?:\.\d+)?e[-+]\d+", wrong):  # versions until 2022, without a header line
         wrong, error = "", wrong
     elif not re.fullmatch(r"\d*|N/A", wrong):
-        raise InputError(f"{place}: {wrong!r} is not a number of wrong values; {CUT}")
+        raise InputError(f"{place}: #wrong must be an integer or N/A, not {wrong!r}; {CUT}")
     figures: dict[str, PrintedFigure | None] = dict.fromkeys(FIGURES)
     for column, cell in read:
         if column.quantity in FIGURES and (text := _plain(cell)):

@@ -202,7 +202,7 @@ def find_call(
         return Call(chosen.collective, ranks, tuple(guesses))
     number = _usual_number(chosen.least, chosen.most, in_process)
     if number and chosen.least < chosen.most:
-        guesses.append(f"ranks: {number}; busbw / algbw allows {chosen.least} to {chosen.most}")
+        guesses.append(f"ranks: {number}; the ratio of busbw to algbw allows {chosen.least} to {chosen.most}")
     return Call(chosen.collective, number, tuple(guesses))
 
 
