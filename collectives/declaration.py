@@ -238,7 +238,7 @@ class Algorithm(Generic[Arguments, Returned]):
         """Return the steps of one rank. Raise InputError if the algorithm has several channels."""
         programs = self.channels(rank, world_size, root)
         if len(programs) > 1:
-            raise InputError(f"{self.full_name} has {len(programs)} channels; use an algorithm with one channel here")
+            raise InputError(f"{self.full_name} has {len(programs)} channels; use an algorithm with only one")
         return programs[0]
 
     def with_parameters(self, **parameters: Parameter) -> "Algorithm":

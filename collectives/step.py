@@ -169,7 +169,7 @@ LARGEST = 2**30  # largest number in an operation, so that the sum of two fits i
 def describe_invalid(number: object) -> str:
     """Return why a peer, chunk or count is invalid, or an empty string if it is valid."""
     if not isinstance(number, int | np.integer):
-        return f"{shorten(number)} is not an integer; peers, chunks and counts are (divide with //)"
+        return f"{shorten(number)} is not an integer; peers, chunks and counts must be integers (divide with //)"
     return "" if -LARGEST <= number <= LARGEST else f"{shorten(number, 40)} is too large for a peer, chunk or count"
 
 

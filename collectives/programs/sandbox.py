@@ -282,7 +282,7 @@ class WorkerProcess:
             "time": f"it takes longer than {limits.describe_seconds()} and was ended",
             "memory": f"it uses more than {limits.describe_memory()} and was ended",
             "processes": f"it has more than {MOST_PROCESSES} processes running and was ended with all of them",
-            "status": f"it exits with status {code}, as by os._exit, before its answer",
+            "status": f"it exits with status {code}, for example by os._exit, before it replies",
             "signal": f"it crashes the interpreter, which was ended by {name_signal(-code)}",
             "closed": "it closed a file that Ringlab uses to communicate with it",
             "answer": "it wrote to a file that Ringlab uses to communicate with it",

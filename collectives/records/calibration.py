@@ -269,7 +269,7 @@ class Calibration:
                 f"created must be a time with a time zone, such as 2026-01-31T12:00:00+00:00, not {quote(self.created)}"
             )
         if any(part.parts for part in self.parts):
-            raise InputError("a part of a calibration must not contain further parts; calibrate again")
+            raise InputError("parts of a calibration must not contain parts themselves; calibrate again")
 
     def with_slower_cores(self, times: float) -> "Calibration":
         """Return a copy for an emulated cluster on which software and compute take ``times`` times as long.

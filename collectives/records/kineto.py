@@ -162,7 +162,7 @@ def _read(path: Path) -> Profile:
     rank, world_size = (about.get(key, least) for key, least in (("rank", 0), ("world_size", 1)))
     if type(rank) is not int or type(world_size) is not int or not 0 <= rank < world_size <= MOST_RANKS:
         raise InputError(
-            f"{path}: rank must be in 0 <= rank < world_size <= {MOST_RANKS}, not {quote(rank)} of {quote(world_size)}"
+            f"{path}: 0 <= rank < world_size <= {MOST_RANKS} must hold, not rank {quote(rank)} of {quote(world_size)}"
         )
     base = content.get("baseTimeNanoseconds", 0)
     if type(base) is not int or not 0 <= base < MOST_BASE:

@@ -127,7 +127,7 @@ def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> RunLimits:
     if full:
         words = f"The busiest link is {cables[0].name}, at {_used(cables[0])} of its capacity over the whole run. "
         return RunLimits(
-            "none", "No single link is the bottleneck", words + "Doubling it alone would help little.", ordered
+            "none", "No single link is the bottleneck", words + "Doubling its bandwidth would help little.", ordered
         )
     heading = "Bandwidth-bound" if cables[0].use > 0.9 else "No single bottleneck"
     return RunLimits("none", heading, _even_words(cables), ordered)

@@ -114,7 +114,7 @@ def test_error_explains_a_wrong_result(
         (send(1, 2, count=2), "send(to rank 1, chunk 2..3): chunk 3 does not exist; chunks are 0..2"),
         (Operation(Kind.SEND, 1, 0, 0, -1), "send(to rank 1, chunk 0): count must be at least 1"),
         (send(0, 0), "send(to rank 0, chunk 0): a rank never sends to itself; use copy or reduce"),
-        (Operation(Kind.SEND, 1, 0.5, 1, -1), "send: 0.5 is not an integer; peers, chunks and counts are (divide"),
+        (Operation(Kind.SEND, 1, 0.5, 1, -1), "send: 0.5 is not an integer; peers, chunks and counts must be integers"),
     ],
 )
 def test_error_locates_an_invalid_operation(op: Operation, problem: str) -> None:

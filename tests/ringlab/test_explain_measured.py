@@ -140,7 +140,7 @@ def test_gpu_outside_the_catalog_gives_no_verdict(tmp_path: Path) -> None:
         (("--measured", "a.txt", "--set", "nodes=3"), "--set: nodes = 3, but the run in line 6 has 8 ranks"),
         (("--measured", "a.txt", "--set", "color=red"), "--set: unknown key 'color'"),
         ((), "nothing to explain; pass a scenario, or --measured FILE"),
-        (("two-p5", "-o", "a.png"), "-o was removed; the answer lists the rings"),
+        (("two-p5", "-o", "a.png"), "-o was removed; the output lists the rings"),
     ],
 )
 def test_explain_rejects_a_contradicting_scenario_or_option(
