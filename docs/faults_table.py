@@ -11,7 +11,7 @@ def faults() -> str:
     where = results["environment"]
     heading = (
         f"Measured on {results['date']}: {where['cpu']}, {where['cores']} cores; torch {where['torch']}, Python "
-        f"{where['python']}. At most {max(row['load'] for row in results['rows']):.0f} other processes could run.\n\n"
+        f"{where['python']}. The load average was at most {max(row['load'] for row in results['rows']):.0f}.\n\n"
     )
     heads = "fault | detected after: | exit status: | message | steps lost: | left behind | resumes"
     return heading + table(heads, map(_row, results["rows"]))
