@@ -58,7 +58,7 @@ def read_shipped() -> Shipped:
 
 
 class Slopes(NamedTuple):
-    """The logarithms of step times, and their changes if a parameter rises by one prior standard deviation."""
+    """Logarithms of step times, and the change of each per prior standard deviation of each parameter."""
 
     logs: Array
     slopes: Array  # rows x parameters in the order of NAMES

@@ -28,7 +28,7 @@ STAGE = ("stage_forward", "stage_backward", "stage_parameters", "stage_bytes")
 
 
 class Columns:
-    """Training runs as named arrays [runs]. Arrays of FSDP units, gradient buckets and stages have a second axis."""
+    """Training runs as named arrays with one value per run. Arrays of units, buckets and stages have a second axis."""
 
     def __init__(self, arrays: Mapping[str, Array], curves: Array, network: Network | None = None) -> None:
         self.arrays, self.curves, self.network = dict(arrays), curves, network

@@ -113,7 +113,7 @@ def describe_unpublished(gpus: Sequence[str]) -> str:
 
 
 def can_multiply(gpu: str, precision: str) -> bool:
-    """Return whether the data sheet of an NVIDIA GPU lists this precision. Return True for GPUs of other vendors.
+    """Return whether an NVIDIA GPU's generation supports this precision. Return True for GPUs of other vendors.
 
     >>> can_multiply("A100 80GB SXM", "fp8"), can_multiply("H100 SXM", "fp8"), can_multiply("H100 SXM", "nvfp4")
     (False, True, False)

@@ -90,7 +90,7 @@ class FoundMeshes(PredictedMeshes):
     order: Array
 
     def slopes(self, numbers: Sequence[int] | Array) -> Slopes:
-        """Return linearized logarithms of the step times of the meshes with indices ``numbers``."""
+        """Return the linearized logarithms of step times, for the meshes with indices ``numbers``."""
         return find_slopes(self.columns.take(np.asarray(numbers, dtype=int)), self.training.belief.parameters)
 
     def factors(self, numbers: Sequence[int] | Array) -> Array:
@@ -224,7 +224,7 @@ def why_slower(meshes: FoundMeshes, number: int, than: int) -> str:
 
 
 def why_too_large(meshes: FoundMeshes, number: int) -> str:
-    """Say how much memory a mesh needs and a device has, with the largest parts."""
+    """Say how much memory a mesh needs, how much a device has, and which parts of the memory are the largest."""
     sizes = {name: float(meshes.memory[name][number]) for name in MEMORY_PARTS}
     names = sorted(sizes, key=lambda name: -sizes[name])[:LISTED_PARTS]
     most = ", ".join(f"{name} {sizes[name] / 2**30:.0f} GiB" for name in names)

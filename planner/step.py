@@ -285,7 +285,7 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
 
 
 def _several_seconds(c: Columns, p: Parameters, computing: Array) -> dict[str, Array]:
-    """Return the seconds of copies, processes and stragglers."""
+    """Return the seconds of ``copies``, ``processes`` and ``stragglers``, as in ``StepParts``."""
     jitter = np.where(c.variable > 0, p["jitter_variable"], p["jitter"])
     often = np.sqrt(USUAL_STEP / np.maximum(USUAL_STEP, computing))
     waiting = computing * (jitter * c.slowest + p["jitter_nodes"] * often * c.slowest_host)

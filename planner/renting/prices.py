@@ -68,7 +68,7 @@ class InstanceType:
 def read_prices(path: Path | str | None = None) -> tuple[InstanceType, ...]:
     """Return the instance types of a price list. Default: the built-in list.
 
-    Raise InputError if a value is missing or invalid. The message has the file, the line, the column and the value.
+    Raise InputError if a value is missing or invalid. The message names the file and the line.
     """
     if path is None:
         return _read(BUILT_IN.read_text(encoding="utf-8"), BUILT_IN.name)
