@@ -272,7 +272,7 @@ def _stuck_words(trace: Trace) -> tuple[str, str]:
         for wait in waits[:2]
     ]
     others = len({wait.rank for wait in waits} - {wait.rank for wait in waits[:2]})
-    words += [f"{others} more {'rank waits' if others == 1 else 'ranks wait'} for them."] if others else []
+    words += [f"{others} more {'rank also waits' if others == 1 else 'ranks also wait'}."] if others else []
     failed = [f"{rank} at {format_time(time)}" for rank, time in sorted(trace.failed.items(), key=lambda item: item[1])]
     if not failed:
         return "The run never ends", " ".join(words)
@@ -296,14 +296,12 @@ def _circle_words(failure: ProgramFailure) -> tuple[str, str]:
 def _slow_words(trace: Trace, loads: LinkLoads, slow: Sequence[Cable]) -> tuple[str, str]:
     cable = slow[0]
     reached = format_bandwidth(float(f"{cable.peak * cable.bandwidth:.2g}"))
-    words = f"It behaves like a link of {reached}, not {format_bandwidth(cable.bandwidth)}"
-    words += f", in use {_share(cable.busy, 'all')} the time."
+    words = f"{'It' if len(slow) == 1 else cable.name} behaves like a link of {reached}, "
+    words += f"not {format_bandwidth(cable.bandwidth)}, in use {_share(cable.busy, 'all')} the time."
     if cable.crossing:
         share = _share(cable.crossing / trace.elapsed, "All of")
         words += f" {share} the critical path crosses it: {_who_cross(trace, loads, cable)}."
-    if len(slow) == 1:
-        return f"{cable.name} is slow", words
-    return f"{len(slow)} links are slow", f"{cable.name} and {len(slow) - 1} more. {words}"
+    return f"{cable.name} is slow" if len(slow) == 1 else f"{len(slow)} links are slow", words
 
 
 def _share(share: float, all_of_it: str) -> str:
@@ -334,7 +332,7 @@ def _full_words(trace: Trace, full: Sequence[Cable], cables: Sequence[Cable]) ->
         words += f"; {_percent(min(1.0, blame))} of the critical path waits for {'it' if few == 1 else 'them'}"
     words += "."
     if cable.most > 1:
-        words += f" Up to {cable.most} messages share it."
+        words += f" Up to {cable.most} messages share {'it' if few == 1 else 'one of them'}."
     return (
         f"{cable.name} is the bottleneck" if few == 1 else f"{few} of {len(cables)} links are the bottleneck"
     ), words

@@ -266,7 +266,7 @@ def check_hops(number: int, known_pairs: int, pairs: int, most: int) -> None:
     """
     if number > allowed(most):
         about = number * pairs // known_pairs
-        subject = f"the routes between {pairs:,} pairs of hosts have at least about {about:,} links in total"
+        subject = f"the routes between {pairs:,} pairs of hosts have about {about:,} links or more in total"
         check_fits(about, most, subject, SHORTER_ROUTES)
 
 
