@@ -39,7 +39,7 @@ def command(
 
     Press Ctrl-C to stop and keep the results so far.
 
-    Exit status: 0 if correct, 1 if incorrect, 2 if not defined for any of the world sizes.
+    Exit status: 0 if correct, 1 if incorrect, 2 if undefined for all world sizes.
     """
     check_outputs(json_to)
     answer = check(algorithms, ranks, progress=TerminalProgress())

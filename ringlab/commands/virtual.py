@@ -266,8 +266,8 @@ class ProgramOptions:
 
     compute: str = option(
         "zero",
-        help="Compute time. zero: none. model: roofline of a 100 GFLOP/s core. GPU, such as 'H100 SXM': roofline of "
-        "that GPU. measured: CPU time of this machine.",
+        help="Source of compute times: zero (no time), model (roofline of a 100 GFLOP/s core), measured (CPU time of "
+        "this machine), or a GPU whose roofline is used, such as 'H100 SXM'.",
         metavar="zero|model|measured|GPU",
     )
     launch: str = option(
@@ -278,7 +278,7 @@ class ProgramOptions:
     timing: str = option(
         "auto",
         help="Simulate time while the program runs (live) or in a replay afterwards (recorded). "
-        f"auto: live with up to {MOST_LIVE} ranks, if the cluster supports it.",
+        f"auto: live for up to {MOST_LIVE} ranks if the cluster supports it, recorded otherwise.",
         metavar="auto|live|recorded",
     )
     algorithm: list[str] | None = option(

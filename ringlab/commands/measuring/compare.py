@@ -58,7 +58,7 @@ def command(
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
-    """Predict and run a scenario, and show the error of each prediction. Also works under torchrun."""
+    """Predict and run a scenario, and show the error of each prediction. The command also works under torchrun."""
     overrides = tuple(set_keys or ())
     replicas_only = {"--report": report, "--thorough": thorough, "--emulate": real.emulate,
                      "--calibration": real.calibration}  # fmt: skip

@@ -74,7 +74,7 @@ def command(
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
-    """Run the collectives and training runs of a scenario on real processes. Also works under torchrun."""
+    """Run the collectives and training runs of a scenario on real processes. The command also works under torchrun."""
     changes, ranks = [*(set_keys or ())], ranks_started() if training.elastic else None
     changes += [] if ranks is None else [f"cluster.world_size={ranks}"]
     replicas_only = {"--emulate": real.emulate, "--calibration": real.calibration, "--resume": training.resume,

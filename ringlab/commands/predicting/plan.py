@@ -52,7 +52,7 @@ class PlanOptions:
     """The options of ``ringlab plan``. Goals and limits override the scenario's ``[plan]``."""
 
     target_samples: float | None = option(
-        None, help="Total number of samples to train on. Default: plan.target_samples, or all epochs.", metavar="N"
+        None, help="Number of samples to train on. Default: the scenario's plan.target_samples or epochs.", metavar="N"
     )
     budget: float | None = option(None, help="Maximum cost in dollars. Default: plan.budget.", metavar="DOLLARS")
     deadline: str | None = option(
