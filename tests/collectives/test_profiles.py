@@ -106,7 +106,7 @@ def test_profiler_times_since_1970_are_converted_to_trace_times(since: float, tm
         ({"traceEvents": [slice_("x", 0, -1)]}, "traceEvents.0.dur must not be negative, not -1"),
         ({"traceEvents": [slice_("x", 0, 1) | {"name": 3}]}, "traceEvents.0: name and cat must be strings"),
         ({"traceEvents": [], "baseTimeNanoseconds": "0"}, "baseTimeNanoseconds must be a non-negative integer, not"),
-        ({"traceEvents": [], "distributedInfo": {"rank": 2, "world_size": 2}}, "65536, not 2 of 2"),
+        ({"traceEvents": [], "distributedInfo": {"rank": 2, "world_size": 2}}, "65536 must hold, not rank 2 of 2"),
         ({"traceEvents": [], "distributedInfo": [1]}, "distributedInfo must be an object, not [1]"),
     ],
 )

@@ -190,7 +190,7 @@ def test_p2p_level_overrides_observed_but_not_rejected_p2p():
 
 def test_notes_name_missing_keys_only_when_they_matter():
     system = describe_system("mine", L40S)
-    assert "p2p is not stated, so Ringlab assumes that GPUs use P2P over PCIe switches, else" in notes(system)
+    assert "p2p is not stated, so Ringlab assumes that GPUs use P2P over PCIe switches and host" in notes(system)
     assert "cpu is not stated, so Ringlab assumes Intel; with an AMD CPU, NCCL 2.21" in notes(system)
     assert "cpu is not stated" not in notes(system, version="2.23")
     for settings in ({"p2p_level": "SYS"}, {"p2p_disable": True}):
