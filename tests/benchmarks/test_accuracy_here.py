@@ -56,7 +56,7 @@ def test_interval_on_emulated_hosts_is_wider_for_small_buffers():
     assert small is not None and small > 0.08 and large == pytest.approx(0.05, rel=0.05)
 
 
-def test_accuracy_here_writes_json_and_picture(accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_local_accuracy_is_written_and_plotted(accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     answer = AccuracyHere(EmulatedRows(ROWS, {"star8": "TCP on h0 timed out 3 times"}, 12.0))
     monkeypatch.setattr(program, "accuracy_here", lambda names, **options: answer)
     done = accuracy_of("--here", "--plot", tmp_path / "here.png", "--json", tmp_path / "here.json")
@@ -85,12 +85,12 @@ def test_tcp_model_can_be_fitted_to_committed_measurements():
         assert fit_pair(again, 8).tcp is not None and len(again.crowds) > len(pair["crowds"])
 
 
-def test_here_option_excludes_held_out_and_is_required_by_only(accuracy_of: Ringlab):
+def test_options_here_and_held_out_exclude_each_other(accuracy_of: Ringlab):
     assert "--here can only be combined with --only" in accuracy_of("--here", "--held-out").err
     assert "--only requires --here" in accuracy_of("--only", "star8").err
 
 
-def test_accuracy_here_fails_without_emulation(monkeypatch: pytest.MonkeyPatch):
+def test_accuracy_on_this_machine_requires_emulation(monkeypatch: pytest.MonkeyPatch):
     def refuse(*arguments: object, **options: object) -> None:
         raise RunFailed("clusters cannot be emulated here: ip is missing")
 

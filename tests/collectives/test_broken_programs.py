@@ -32,7 +32,7 @@ def refusal(collective: str, function: Callable[..., Any], world_size: int, root
     return IN_LINES.sub("", str(failure.value))
 
 
-def test_deadlock_names_only_the_ranks_in_it() -> None:
+def test_deadlock_error_names_only_the_deadlocked_ranks() -> None:
     def wrong(rank, world_size):
         if rank < 2:
             yield recv_reduce(1 - rank, 0)
@@ -127,7 +127,7 @@ def test_error_locates_an_invalid_operation(op: Operation, problem: str) -> None
     assert message.startswith(f"all_reduce/wrong, world size 3, rank 0, step 1: {problem}")
 
 
-def test_interrupt_in_a_program_is_not_caught() -> None:
+def test_keyboard_interrupt_in_a_program_is_raised() -> None:
     def wrong(rank, world_size):
         yield ()
         raise KeyboardInterrupt
@@ -209,7 +209,7 @@ def test_proof_finds_the_smallest_world_size_that_fails(name: str) -> None:
     assert all(report.world_size < world_size for report in verdict.reports)
 
 
-def test_error_at_one_world_size_lists_the_correct_ones() -> None:
+def test_error_at_a_world_size_names_correct_world_sizes() -> None:
     assert broken_programs().keys() == CAUGHT.keys()
     alone = prove(broken_programs()["empty_scratch"], [1]).problem
     assert alone is not None and "world size 1" in alone and "it is correct" not in alone

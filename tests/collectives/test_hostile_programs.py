@@ -154,7 +154,7 @@ def test_file_that_fails_to_load_is_rejected(text: str, message: str, tmp_path: 
         load_file(path)
 
 
-def test_background_processes_of_a_program_end_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_background_processes_of_a_program_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     daemon = (
         "    if os.fork() == 0:\n        os.setsid()\n        os.fork() or time.sleep(60)\n        time.sleep(60)\n"

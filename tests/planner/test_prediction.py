@@ -149,7 +149,7 @@ def predict_vgg(**keys: object) -> StepParts:
     return Training(Job(VGG, 64, Parallelism(**keys)), DGX, at_rate(VGG, 300.0)).predict(8).parts
 
 
-def test_local_sgd_exchanges_once_in_several_steps() -> None:
+def test_local_sgd_synchronizes_once_in_several_steps() -> None:
     once, rarely, never = (predict_vgg(sync_every=every) for every in (1, 4, NEVER))
     for name in ("sync", "copies", "processes"):
         assert getattr(rarely, name) == pytest.approx(getattr(once, name) / 4)
@@ -182,7 +182,7 @@ def on_4090(batch: int, parallelism: Parallelism, model: str = "resnet50") -> Tr
     return Training(Job(profile, batch, parallelism), host, at_rate(profile, 100.0))
 
 
-def test_too_large_batch_error_names_one_that_fits() -> None:
+def test_error_of_a_too_large_batch_names_a_batch_that_fits() -> None:
     message = r"batch_size 600 .* only 85% of 24 GiB .* up to \d+ samples"
     with pytest.raises(TooLittleMemory, match=message) as refused:
         on_4090(600, Parallelism()).predict(4)

@@ -36,14 +36,14 @@ def failed() -> dict[str, list[Any]]:
     return real_programs.by_worker(launch(real_programs.several, 2, real_failures.ON_TWO_RANKS, timeout=60))
 
 
-def test_collectives_queued_behind_a_failed_one_are_rejected(failed: dict[str, list[Any]]):
+def test_collectives_queued_after_a_failure_are_rejected(failed: dict[str, list[Any]]):
     (first, *later), _ = failed["queued_behind_a_failure"]
     assert first == "MemoryError: on purpose"
     assert len(later) == 3
     assert all("its collective 0, all_reduce/ring, failed with MemoryError" in outcome for outcome in later)
 
 
-def test_interrupted_collective_makes_its_group_reject_others(failed: dict[str, list[Any]]):
+def test_group_rejects_collectives_after_an_interrupt(failed: dict[str, list[Any]]):
     for behind_another, next_one, at_work, next_then in failed["interrupted"]:
         assert behind_another.startswith("KeyboardInterrupt")
         assert "its collective 1, barrier/dissemination, failed with KeyboardInterrupt" in next_one
@@ -51,7 +51,7 @@ def test_interrupted_collective_makes_its_group_reject_others(failed: dict[str, 
         assert "failed with KeyboardInterrupt" in next_then
 
 
-def test_ranks_in_different_collectives_get_no_data(failed: dict[str, list[Any]]):
+def test_ranks_in_different_collectives_raise_errors(failed: dict[str, list[Any]]):
     for outcomes in failed["numbers_apart"]:
         assert len(outcomes) == 4
         assert all(outcome.startswith("RuntimeError: ") for outcome in outcomes), outcomes

@@ -133,7 +133,7 @@ def test_local_function_runs_as_an_algorithm(run) -> None:
     assert len(trace.messages) == 2 and all((buffer == 2).all() for buffer in buffers)
 
 
-def test_choose_runs_a_user_algorithm_named_like_a_library_one() -> None:
+def test_choose_runs_a_user_algorithm_with_a_library_name() -> None:
     ring = find_algorithm("all_reduce/ring")
     assert len(simcomm.run(through_rank_0, STAR, 1024).messages) == 6 != len(simcomm.run(ring, STAR, 1024).messages)
     chosen = choose("all_reduce", STAR, 1 << 20, among=[through_rank_0]).seconds

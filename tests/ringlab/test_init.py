@@ -36,7 +36,7 @@ def test_init_writes_all_files_or_none(ringlab: Ringlab, tmp_path: Path, monkeyp
     assert {"resnet_course.py", "resnet_course.toml"} <= {path.name for path in Path().iterdir()}
 
 
-def test_init_lists_example_names_and_suggests_a_close_one(ringlab: Ringlab) -> None:
+def test_init_lists_examples_and_suggests_a_similar_name(ringlab: Ringlab) -> None:
     listed = ringlab("init").out
     assert [name for name in beginnings() if name not in listed] == []
     assert (

@@ -150,7 +150,7 @@ def test_hanging_repetitions_count_as_the_slowest():
         assert about.never_ended == never
 
 
-def test_predict_prints_faults(tmp_path: Path, ringlab: Ringlab):
+def test_predict_prints_the_effect_of_faults(tmp_path: Path, ringlab: Ringlab):
     done = ringlab("predict", "faults", "--set", "collective.sizes=16 MiB", "--json", str(tmp_path / "out.json"))
     assert done.status == 0, done.err
     shown = " ".join(done.out.split())

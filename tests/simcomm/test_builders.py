@@ -180,7 +180,7 @@ def test_too_large_network_is_rejected_before_it_is_built(build, arguments, monk
         build(*arguments, *LINK)
 
 
-def test_round_robin_alternates_switches_and_blocks_fill_them():
+def test_placement_alternates_between_switches_or_fills_each():
     cluster = topologies.two_level_tree(2, 3, *LINK)
     spread = placement.place_round_robin(cluster)
     assert spread.hosts == ("h0", "h3", "h1", "h4", "h2", "h5")

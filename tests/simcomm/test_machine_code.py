@@ -95,7 +95,7 @@ def test_damaged_machine_code_is_compiled_again(tmp_path: Path) -> None:
         assert (run_program(tmp_path), run_program(tmp_path)) == (["compiles", "42"], ["42"]), ending
 
 
-def test_machine_code_command_prints_only_if_it_compiled(monkeypatch, capsys):
+def test_machine_code_command_prints_only_after_a_compilation(monkeypatch, capsys):
     monkeypatch.setattr("simcomm.parallel.cores", lambda: 1)  # other processes would not see these uses
     for uses, begin in (((report_compilation,), "compiled the simulator's machine code in "), ((lambda: None,), "")):
         monkeypatch.setattr(machine_code, "USES", uses)

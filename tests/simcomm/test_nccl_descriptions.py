@@ -183,7 +183,7 @@ def test_nccl_table_may_have_few_columns_in_any_order(tmp_path: Path):
     assert table.dropped(4) == 1
 
 
-def test_nvlink_is_rejected_for_a_gpu_without_it():
+def test_nvlink_is_rejected_for_a_gpu_without_nvlink():
     with pytest.raises(InputError, match=r"link = 'nvswitch', but RTX 4090 has no NVLink; use \"pcie\", or set nvlink"):
         describe_system("x", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090", "link": "nvswitch"})
     assert describe_system("x", {"nodes": 1, "gpus": 2, "gpu": "RTX 4090", "link": "bridge", "nvlink": 50}).nvlink == 50

@@ -49,7 +49,7 @@ def test_leave_one_out_fit_ignores_the_table_of_the_system():
     assert any(abs(np.log(folds.parameters["dgx-h100"][name] / PRIORS[name])) > 0.01 for name in PRIORS)
 
 
-def test_adapted_model_matches_rows_and_improves_between_them():
+def test_adapted_model_matches_rows_and_improves_other_sizes():
     system, truth = SYSTEMS["dgx-a100"], made_table("dgx-a100", PRIORS, 1.4)
     known = [truth.rows[4], truth.rows[14], truth.rows[-1]]
     adapted = adapt(system, known)

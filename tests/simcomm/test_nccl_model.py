@@ -98,7 +98,7 @@ def test_description_that_forces_unsupported_nvls_is_rejected(gpu, gpus, reason)
         predict_seconds(describe_system("mine", line), "all_reduce", [1024])
 
 
-def test_nccl_algo_of_a_collective_applies_to_it_only():
+def test_nccl_algo_of_one_collective_does_not_affect_others():
     each = NcclSettings(version="2.24", algo="AllReduce:Tree;broadcast:ring")
     prediction = predict_collective(SYSTEMS["a100"], "all_reduce", 2**30, settings=each)
     assert {candidate.algorithm for candidate in prediction.candidates if candidate.allowed} == {"tree"}

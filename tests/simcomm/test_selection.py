@@ -33,7 +33,7 @@ def test_choose_returns_the_fastest_simulated_algorithm(collective: str, nbytes:
     assert choice.seconds == pytest.approx(simulated[choice.algorithm.full_name], rel=1e-9)
 
 
-def test_choose_picks_few_steps_for_small_few_bytes_for_large() -> None:
+def test_choose_picks_few_steps_or_bytes_by_buffer_size() -> None:
     others = [each for name, each in library().items() if each.spec.name == "all_reduce" and each.name != "direct"]
     assert choose("all_reduce", STAR, 64, among=others).algorithm.name == "recursive_doubling"
     large = choose("all_reduce", STAR, 64 << 20, among=others).algorithm

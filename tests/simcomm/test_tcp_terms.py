@@ -375,6 +375,6 @@ def test_goodput_that_headers_do_not_explain_is_rejected():
         {"reduction": [(0, 1e-3)]},
     ],
 )
-def test_incomplete_probes_are_rejected(changes: dict[str, Any]) -> None:
+def test_incomplete_measurements_of_two_hosts_are_rejected(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="measurements between two hosts are incomplete; calibrate again"):
         fit_pair(replace(PAIR, **changes))

@@ -74,7 +74,7 @@ def test_finding_is_printed_when_files_cannot_be_written(ringlab: Ringlab, tmp_p
         ("os._exit(5)", "ended with status 5"),
     ],
 )
-def test_death_of_the_program_is_reported(fault: str, message: str, ringlab: Ringlab, tmp_path: Path) -> None:
+def test_unexpected_end_of_a_program_is_reported(fault: str, message: str, ringlab: Ringlab, tmp_path: Path) -> None:
     (tmp_path / "ends.py").write_text(f"import os\n{fault}\n")
     done = ringlab("virtual", "--ranks", 2, tmp_path / "ends.py")
     assert (done.status, done.err) == (1, f"ringlab: the process of ends.py {message}\n")

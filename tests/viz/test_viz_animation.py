@@ -91,7 +91,7 @@ def test_animation_of_every_kind_of_trace_changes_between_frames(trace: Trace) -
     assert (animation.frame(0) != animation.frame(5)).any()
 
 
-def test_animation_draws_a_sample_and_states_its_size() -> None:
+def test_animation_samples_many_messages_and_states_how_many() -> None:
     messages = [Message(a, b, 0, a, 10, 0.0, 1.0) for a in range(40) for b in range(40) if a != b]
     animation = Animation(Trace("all_to_all/direct", "predicted", 40, 1.0, messages), 4, 4)
     animation.frame(1)

@@ -161,7 +161,7 @@ def test_predicted_report_has_cluster_waterfall_curve_and_player(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("hosts", "has_curve"), [(2, False), (4, True)])
-def test_report_leaves_out_a_scaling_curve_of_one_point(hosts: int, has_curve: bool, tmp_path: Path) -> None:
+def test_report_omits_a_scaling_curve_with_one_point(hosts: int, has_curve: bool, tmp_path: Path) -> None:
     _, text = written(ringlab.load("star8", f"cluster.hosts={hosts}", "collective.sizes=64 KiB"), tmp_path)
     assert ("Predicted throughput on part of the cluster's hosts" in html.unescape(text)) == has_curve
 

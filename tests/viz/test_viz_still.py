@@ -95,7 +95,7 @@ def test_scaling_curve_agrees_with_predictions() -> None:
     np.testing.assert_allclose(lines["ideal"].get_ydata(), ideal * np.array(curves[1].world_sizes))
 
 
-def test_scaling_plot_merges_equal_curves_and_has_one_ideal() -> None:
+def test_scaling_plot_merges_equal_curves_and_has_one_ideal_line() -> None:
     alike = [Curve(name, [1, 8], [100.0, 400.0], [1.0, 0.5]) for name in ("float32", "fp16")]
     axes = scaling_figure("", "", alike).axes[0]
     assert [line.get_gid() for line in axes.lines] == ["ideal", "float32, fp16"]
