@@ -33,8 +33,8 @@ def _misses(rows: list[dict[str, Any]]) -> str:
     missed = [_case(row) for row, goal in goals if row["ratio"] > goal]
     surely = [_case(row) for row, goal in goals if row["ratio_low"] > goal]
     return (
-        f"Cases whose median misses the goal: {', '.join(missed) or 'none'}. Cases whose whole interval misses it: "
-        f"{', '.join(surely) or 'none'}."
+        f"Cases whose median misses the goal: {', '.join(missed) or 'none'}. "
+        f"Cases whose whole interval misses the goal: {', '.join(surely) or 'none'}."
     )
 
 

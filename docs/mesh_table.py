@@ -84,7 +84,7 @@ def _odd_vocabulary() -> str:
         )
         for size in ((50257, 768), (3072, 768))
     )
-    return f"GPT-2's LM head (50,257 tokens, not a multiple of 64) reaches {odd:.0f} TFLOP/s, its MLP {even:.0f}.\n"
+    return f"GPT-2's LM head (50,257 tokens, not a multiple of 64) reaches {odd:.0f} TFLOP/s, and its MLP {even:.0f}.\n"
 
 
 PARTS: Parts = {"docs/reports/layouts.md": {"mesh errors": errors, "mesh choices": choices, "mesh h200": steps}}
