@@ -140,7 +140,7 @@ def check_buffers(algorithm: Algorithm, world_size: int, buffers: Sequence[Array
     """Return the dtype and the number of elements, which must be the same for all buffers.
 
     Raise InputError if there is not one writable, one-dimensional numpy array per rank, if their dtypes or lengths
-    differ, or if arrays share memory.
+    differ, if the dtype is not supported, or if elements share memory.
     """
     where = f"{algorithm.full_name}: buffers"
     argument: object = buffers

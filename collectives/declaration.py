@@ -182,7 +182,7 @@ class Algorithm(Generic[Arguments, Returned]):
         return self._count(self.scratch_rule, world_size, at_least=0, at_most=MOST_SCRATCH)
 
     def channels(self, rank: int, world_size: int, root: int = 0) -> tuple[Iterator[Step], ...]:
-        """Return one iterator over steps per channel of a rank. A generator function has a single channel.
+        """Return one iterator for each channel of a rank, over its steps. A generator function has a single channel.
 
         If the function returns None, there are no steps. Raise InputError unless it returns generators or None.
         """

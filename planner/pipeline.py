@@ -93,10 +93,10 @@ def deal_layers(framework: str, layers: int, pp: int, layer: int, words: int) ->
 
     ``layer`` and ``words`` are the parameter counts of a layer and of the token embedding.
 
-    nanotron starts a new stage once the stages so far hold more than their even share of all parameters. Other
-    frameworks distribute the layers evenly, with the extra layers first. There are two exceptions if ``pp`` does not
-    divide the number of layers. Megatron counts the token embedding and the LM head as a layer each if ``pp`` divides
-    the new sum. Otherwise, Megatron-DeepSpeed fills all stages but the last ones.
+    nanotron starts a new stage once the layers so far have more than their even share of all parameters. Other
+    frameworks distribute the layers evenly, and the first stages get the extra layers. There are two exceptions if
+    ``pp`` does not divide ``layers``. If ``pp`` divides ``layers + 2``, Megatron counts the token embedding and the LM
+    head as a layer each. Otherwise, Megatron-DeepSpeed puts ceil(layers / pp) layers in each stage until none are left.
     """
     if pp == 1:
         return layers, layers, layers

@@ -85,10 +85,10 @@ class Session:
         return all(model.is_calibrated_for(training) for training in _trainings_to_time(scenario))
 
     def find_or_calibrate(self, scenario: LoadedScenario) -> Calibration | None:
-        """Return the scenario's calibration. If it is required but missing, incomplete or noisy, measure it first.
+        """Return the scenario's calibration, or None if it needs none. If it is missing, incomplete or noisy, measure.
 
-        Measuring takes about 15 seconds. Unless an algorithm is ``auto``, few sizes other than the scenario's are
-        measured. A calibration that was passed to the session is used even if it is noisy.
+        Measuring takes about 15 seconds. Unless an algorithm is ``auto``, most sizes that the scenario does not use are
+        omitted. A calibration that was passed to the session is used even if it is noisy.
         """
         ranks = needed_ranks(scenario)
         if ranks is None or self.is_calibrated(scenario):

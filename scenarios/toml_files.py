@@ -56,7 +56,7 @@ def _accepted(reference: str) -> str:
 
 
 def parse(path: Path, text: str) -> Table:
-    """Return the content of a TOML file. Raise InputError, with the line, if ``text`` is not valid TOML."""
+    """Return the content of a TOML file. Raise InputError if ``text`` is not valid TOML."""
     try:
         return tomllib.loads(text, parse_float=TomlFloat)
     except (ValueError, RecursionError) as error:  # ValueError: also an integer with thousands of digits

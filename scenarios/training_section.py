@@ -192,7 +192,7 @@ class TrainingSection(Section):
 
     @property
     def mesh(self) -> Parallelism:
-        """The ``Parallelism`` that this table and its other keys describe. Raise InputError for invalid keys."""
+        """The ``Parallelism`` that the keys of ``[training]`` describe. Raise InputError for invalid keys."""
         keys = dict(self.parallelism)
         if self.gradient_sync:
             sync = self.gradient_sync[0]

@@ -64,7 +64,7 @@ def seconds_on_shared_link(
 
 
 class CostModel(NamedTuple):
-    """The parameters of a cost formula: the number of ranks, the size of their buffers, and the network's costs."""
+    """The parameters of a cost formula: the ranks, the buffer size, and the costs of messages and of local work."""
 
     p: int
     nbytes: float

@@ -53,7 +53,7 @@ class RecordedSteps:
     failures: dict[int, RecordedFailure]  # by rank
 
     def channels(self, rank: int) -> tuple[Iterator[Step], ...]:
-        """Return one iterator over steps per channel of a rank.
+        """Return one iterator for each channel of a rank, over the channel's steps.
 
         If the program failed, an iterator raises the error when it reaches the failed step. If the program failed
         before its first step, this call raises the error.

@@ -41,7 +41,7 @@ class ProgramCall:
         return f" ({line})" if line else ""
 
     def run(self, rank: Any) -> tuple[Iterator[Step], ...]:
-        """Return one iterator over steps per channel. ``rank`` is a number, or a symbolic rank that represents many.
+        """Return one iterator for each channel, over its steps. ``rank`` is a number or a symbolic rank.
 
         Raise InputError if the function returns no generators. An iterator raises InputError after too many steps.
         """
@@ -49,7 +49,7 @@ class ProgramCall:
         return tuple(_limit_steps(steps) for steps in channels)
 
     def run_alone(self, rank: int) -> tuple[Iterator[Step], ...]:
-        """Return one iterator over steps per channel of ``rank``. No other ranks of a user's program are run."""
+        """Return the iterators of ``rank`` without also running the other ranks of a user's program, unlike ``run``."""
         return self.run(VectorRank(np.array([rank])) if self.algorithm.source else rank)
 
 

@@ -62,7 +62,7 @@ def seems_cyclic(algorithm: Algorithm) -> bool:
 
 
 def build_symmetric(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | None:
-    """Return the schedule from one run of the program, or None if the program is not symmetric or could be invalid."""
+    """Return the schedule from one run with a symbolic rank, or None if the program is not symmetric or is invalid."""
     try:
         call = make_call(algorithm, world_size, root)
         if world_size < 2:

@@ -29,7 +29,7 @@ class Answer(AnswerRecord):
         return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **super().to_dict(), **stopped}
 
     def __repr__(self) -> str:
-        """Return the result's type, its title, and the number of rows in each of its tables."""
+        """Return the result's type, its title, and the number of rows in each table that is not empty."""
         answer: Any = self
         values = {field.name: getattr(answer, field.name) for field in fields(answer)}
         parts = [

@@ -1,4 +1,4 @@
-"""Parses world sizes and buffer sizes of the command line, such as ``1-8,16`` or ``-b 1K -e 16M``."""
+"""Parse and format world sizes and buffer sizes on the command line, such as ``1-8,16`` or ``-b 1K -e 16M``."""
 
 import re
 from collections.abc import Sequence

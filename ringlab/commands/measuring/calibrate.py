@@ -250,7 +250,7 @@ STRANGE = 0.2  # median error after the calibration that parameters alone cannot
 
 @dataclass(frozen=True)
 class OwnRun(AnswerRecord):
-    """A training run of the user: the measured seconds of a step, and predictions before and after the calibration."""
+    """A user's training run: its measured step time in seconds, and those predicted before and after calibration."""
 
     gpus: int
     mesh: str

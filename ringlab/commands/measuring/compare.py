@@ -172,7 +172,7 @@ def make_comparison(
     calibration: Calibration | None,
     load: MachineLoad | None = None,
 ) -> Comparison:
-    """Combine a prediction and a measurement of a scenario. Default of ``load``: the load during the calibration."""
+    """Combine a prediction and a measurement of a scenario. ``load`` defaults to the load during the calibration."""
     collectives = {_identity(row): row for row in predicted.collectives}
     training = {row.gradient_sync: row for row in predicted.training}
     load = load or (calibration.load if calibration else None)

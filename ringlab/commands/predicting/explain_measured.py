@@ -1,4 +1,4 @@
-"""``ringlab explain --measured``: compare an nccl-tests or rccl-tests table with NCCL's model, size by size."""
+"""``ringlab explain --measured``: compare an nccl-tests or rccl-tests table with Ringlab's NCCL model, size by size."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class MeasuredSweep(AnswerRecord):
 
 @dataclass(frozen=True, repr=False)
 class MeasuredAnswer(Answer):
-    """The result of ``ringlab explain --measured``: tables of nccl-tests compared with NCCL's model."""
+    """The result of ``ringlab explain --measured``: nccl-tests tables compared with Ringlab's NCCL model."""
 
     kind = "measured"
 
@@ -113,7 +113,7 @@ class _Described:
 def explain_measured(
     file: Path | str, scenario: LoadedScenario | None = None, keys: Sequence[str] = ()
 ) -> MeasuredAnswer:
-    """Compare measured times with NCCL's model, on a scenario's cluster or on the machine that the file describes.
+    """Compare measured times with the NCCL model, on a scenario's cluster or on the machine that the file describes.
 
     ``file`` is the output of nccl-tests or rccl-tests. Without a scenario, ``keys`` such as ``nic=100 GB/s`` complete
     the description of the machine. The verdict is "unknown" if the description remains incomplete. Raises InputError if

@@ -72,7 +72,7 @@ class Bill(NamedTuple):
 
     @classmethod
     def of(cls, samples: float, rate: float, bounds: Bounds, hourly: float | None) -> "Bill":
-        """Return the bill for ``samples`` at ``rate`` samples/s. ``hourly`` is the price of all devices in dollars."""
+        """Return the bill for ``samples`` at ``rate`` samples/s. ``hourly`` is the price of all devices in $/h."""
         seconds, low, high = (samples / each for each in (rate, bounds[1], bounds[0]))
         if hourly is None:
             return cls(seconds, (low, high))
