@@ -63,7 +63,7 @@ def test_closed_forms_hold_for_any_size_and_latency(name: str, p: int, times: in
 
 @pytest.mark.parametrize("name", sorted(UPPER_BOUNDS))
 @pytest.mark.parametrize("p", MORE_SIZES)
-def test_upper_bounds_hold_and_are_close(name: str, p: int) -> None:
+def test_upper_bounds_of_times_hold_and_are_close(name: str, p: int) -> None:
     algorithm = find_algorithm(name)
     for times, latency in ((1, 40), (2000, 0)):
         nbytes = divisible(algorithm, p) * times

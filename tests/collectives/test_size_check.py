@@ -57,7 +57,7 @@ def test_predict_skips_rows_that_are_too_large_to_simulate(monkeypatch):
     assert re.search(r"Not simulated: all_reduce/direct, .* fewer ranks", "\n".join(answer.conclusions))
 
 
-def test_auto_ignores_algorithms_that_are_too_large(monkeypatch):
+def test_auto_ignores_algorithms_too_large_to_simulate(monkeypatch):
     cluster = simcomm.two_level_tree(4, 26, "10 Gbit/s", "5 us")
     assert choose("all_reduce", cluster, 64).algorithm.name == "direct"
     monkeypatch.setattr(Gigabyte, "PAIRS", 5000)  # to be quick

@@ -139,7 +139,7 @@ def test_all_device_counts_use_the_price_of_one_instance_type():
     assert prices == {55.04 / 8}
 
 
-def test_network_note_omits_the_range_of_validated_clusters():
+def test_network_description_omits_the_validation_note():
     cluster = read_spread_training(Path(__file__).parents[2] / "examples/llama2_70b.toml").cluster
     assert isinstance(cluster, NcclCluster)
     notes = predict_calibrated(cluster.system, "all_reduce", 1024, settings=cluster.settings).notes

@@ -156,7 +156,7 @@ def test_step_keys_move_to_the_end_of_the_next_or_previous_step(browser: Browser
         assert player.text("caption").startswith("Step 8 of 14. Halfway: each rank has one finished sum and passes it ")
 
 
-def test_keys_select_views_runs_and_ranks(browser: Browser, star: Any) -> None:
+def test_player_keys_select_views_runs_and_ranks(browser: Browser, star: Any) -> None:
     with Player(browser, star[0]) as player:
         assert not player.page.locator("#key").is_visible(), "the legend is next to the ranks"
         player.press("v")
@@ -178,7 +178,7 @@ def test_keys_select_views_runs_and_ranks(browser: Browser, star: Any) -> None:
         assert player.ask("[player.view.path, document.documentElement.className]") == [True, "dark"]
 
 
-def test_hover_names_a_message(browser: Browser, star: Any) -> None:
+def test_hover_describes_a_message_or_rank(browser: Browser, star: Any) -> None:
     with Player(browser, star[0], "#t=0.3") as player:
         player.page.mouse.move(566, 560)
         player.draw()
@@ -217,7 +217,7 @@ def test_wheel_zooms_and_drag_pans_the_network(browser: Browser, star: Any) -> N
         assert moved["scale"] == zoom["scale"] and moved["x"] != zoom["x"] and moved["y"] != zoom["y"]
 
 
-def test_pinch_zooms(browser: Browser, star: Any) -> None:
+def test_pinch_gesture_zooms_the_player(browser: Browser, star: Any) -> None:
     with Player(browser, star[0], has_touch=True) as player:
         session = player.context.new_cdp_session(player.page)
         for spread in (20, 60, 100):
@@ -306,7 +306,7 @@ def test_player_describes_events_to_screen_readers(browser: Browser, star: Any) 
         assert not player.page.locator("#play").is_visible()
 
 
-def test_groups_of_ranks_can_be_opened(browser: Browser, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_player_opens_groups_of_ranks(browser: Browser, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """32 ranks are shown as aggregates. The ranks at the degraded link have the darkest rows."""
     monkeypatch.setattr(player_runs, "MOST_MESSAGES", 100)
     runs = player_pages.racks()

@@ -43,7 +43,7 @@ def unpack(column):
 
 
 @given(st.lists(st.integers(-(2**40), 2**40)) | st.lists(st.floats(allow_nan=False)))
-def test_packed_column_round_trips(values):
+def test_packed_player_column_is_unpacked_unchanged(values):
     column = pack(np.array(values))
     assert column["length"] == len(values)
     assert unpack(column).tolist() == values if values else column["text"]
@@ -109,7 +109,7 @@ def test_player_nodes_do_not_overlap(kind):
     assert min(dist(a, b) for i, a in enumerate(places) for b in places[:i]) > 0.03
 
 
-def test_player_aggregates_agree_with_the_messages():
+def test_player_totals_of_rank_groups_agree_with_messages():
     trace = simcomm.run("all_reduce/ring", two_level_tree(4, 2, "10 Gbit/s", "5 us", 1.0), 8 << 20)
     messages = trace.messages
     loads = link_loads(trace)

@@ -108,7 +108,7 @@ def test_captions_describe_the_trace_and_its_busiest_link() -> None:
     assert describe_trace(viz_traces.ring(8)) == "  ·  ".join(parts)
 
 
-def test_clock_unit_and_digits_follow_from_the_total_time() -> None:
+def test_animation_clock_has_a_unit_that_suits_the_total_time() -> None:
     times = (0, 0.0125), (0.5, 1.18), (0.1, 0.9999), (3e-6, 503e-6)
     assert [format_clock(*each) for each in times] == ["0.0 ms", "0.50 s", "0.10 s", "3 us"]
 

@@ -22,7 +22,7 @@ from viz.layout.layout import lay_out
 BOX = Box(50, 100, 450, 400)
 
 
-def test_star_has_central_switch_and_clockwise_ranks() -> None:
+def test_star_layout_has_central_switch_and_clockwise_ranks() -> None:
     layout = lay_out(viz_traces.ring(4), BOX)
     assert layout.positions["s0"] == pytest.approx((250, 250))
     for rank, place in enumerate(((250, 400), (450, 250), (250, 100), (50, 250))):
@@ -31,7 +31,7 @@ def test_star_has_central_switch_and_clockwise_ranks() -> None:
     assert hypot(*(forth.mean(axis=0) - back.mean(axis=0))) > 5, "each direction has its own line"
 
 
-def test_two_racks_are_left_and_right() -> None:
+def test_layout_draws_two_racks_left_and_right() -> None:
     trace = viz_traces.two_racks()
     layout = lay_out(trace, BOX)
     places = layout.positions
@@ -84,7 +84,7 @@ NETWORKS: dict[str, Callable[[], Cluster]] = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_nodes_are_apart_and_inside_the_box(name: str) -> None:
+def test_layout_nodes_are_apart_and_inside_the_box(name: str) -> None:
     layout = lay_out(predicted(NETWORKS[name]()), BOX)
     nodes = list(layout.positions)
     at, radii = np.array(list(layout.positions.values())), np.array([layout.radii[node] for node in nodes])
@@ -118,7 +118,7 @@ def test_nvlinks_between_distant_gpus_are_drawn_as_arcs() -> None:
     assert layout.route_line(0, 3, ("n0.gpu0", "n0.gpu3")).tolist() == far.tolist()
 
 
-def test_torus_has_rows_columns_and_arcs() -> None:
+def test_torus_layout_has_rows_columns_and_arcs() -> None:
     layout = lay_out(predicted(topologies.torus([3, 5], *LINK)), BOX)
     assert len({round(y) for _, y in layout.positions.values()}) == 3
     assert len({round(x) for x, _ in layout.positions.values()}) == 5

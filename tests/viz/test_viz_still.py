@@ -252,7 +252,7 @@ def near(picture: np.ndarray, color: str) -> np.ndarray:
     return np.argwhere(np.abs(picture[:, :1295] - wanted).max(axis=2) < 4)
 
 
-def test_message_line_connects_its_ranks() -> None:
+def test_space_time_line_connects_the_ranks_of_a_message() -> None:
     trace = Trace("x", "measured", 2, 1.0, [Message(0, 1, 0, 0, 10, 0.25, 0.75)])
     marks = near(pixels(trace), chunk_colors(1)[0])
     (top, left), (bottom, right) = marks.min(axis=0), marks.max(axis=0)
@@ -263,7 +263,7 @@ def test_message_line_connects_its_ranks() -> None:
     assert at_left == pytest.approx(top, abs=5) and at_right == pytest.approx(bottom, abs=8)
 
 
-def test_space_time_shows_phases_of_four_steps() -> None:
+def test_space_time_plot_shows_the_phases_of_four_steps() -> None:
     picture = pixels(viz_traces.training(ranks=1, steps=10))
     columns = {name: len(set(near(picture, color)[:, 1])) for name, color in PHASES.items() if name != "reduce"}
     total = sum(columns.values())
