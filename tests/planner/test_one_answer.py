@@ -84,7 +84,7 @@ def test_predict_search_and_plan_share_a_memory_limit(scenario: Path) -> None:
     options = SearchOptions(mesh=on_all.mesh.name, batch=on_all.global_batch)
     (row,) = find_meshes(scenario, replace(options, fill=1.0)).cases[0].best
     assert FILL < row["memory_bytes"] / host.device.memory_bytes < 1
-    message = rf'of which {FILL:.0%} can be used .* --fill 1 --mesh "{options.mesh}"` predicts it'
+    message = rf'only {FILL:.0%} of .* can be used .* --fill 1 --mesh "{options.mesh}"` predicts it'
     with pytest.raises(InputError, match=message):
         predict_devices(scenario, [gpus])
     with pytest.raises(InputError, match="does not fit"):
