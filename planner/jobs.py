@@ -151,6 +151,13 @@ class Job:
         )  # fmt: skip
 
     @property
+    def token_flops(self) -> float:
+        """The model FLOPs per token of a transformer, without recomputation. Each token passes ``top_k`` experts."""
+        kind, shape = parse_transformer(self.model.model)
+        shape = shape._replace(hidden=shape.hidden * self.parallelism.top_k)
+        return flops_per_token(kind, shape, is_frozen=self.lora > 0)
+
+    @property
     def columns(self) -> dict[str, Any]:
         """The columns that depend on the job's training options, but not on its model, mesh or host."""
         parallelism, half = self.parallelism, "fp16" if is_half(self.precision) else "float32"

@@ -10,7 +10,7 @@ import numpy as np
 
 from collectives.errors import InputError
 from collectives.quoting import close_names, quote
-from collectives.records.model_profile import flops_per_token, parse_transformer
+from collectives.records.model_profile import parse_transformer
 from collectives.training.parallelism import RECOMPUTED
 from planner.beliefs import Z_80, Slopes, find_slopes
 from planner.hosts import Array
@@ -105,10 +105,7 @@ class FoundMeshes(PredictedMeshes):
     @property
     def mfu(self) -> Array:
         """The model FLOPs utilization of each mesh. Model FLOPs include attention and exclude recomputation."""
-        kind, shape = parse_transformer(self.training.job.model.model)
-        shape = shape._replace(hidden=shape.hidden * self.training.job.parallelism.top_k)
-        flops = flops_per_token(kind, shape, is_frozen=self.training.job.lora > 0)
-        return np.asarray(flops * self.tokens_per_s / (self.columns.gpus * self.columns.peak))
+        return np.asarray(self.training.job.token_flops * self.tokens_per_s / (self.columns.gpus * self.columns.peak))
 
     @property
     def front(self) -> list[int]:

@@ -20,7 +20,9 @@ from simcomm.nccl.clusters import NcclCluster
 BATCHES = {"gpt2-large": 4, "llama3-8b": 1, "llama2-13b": 2, "gpt2-xl": 8}
 MACHINES = {"p4d.24xlarge": 2, "p5.48xlarge": 4, "p5en.48xlarge": 1}
 STRATEGIES = ('{strategy = "zero1"}', '{strategy = "fsdp"}', '{strategy = "zero1", tensor = 2, sequence = true}')
+EXPERTS = '{strategy = "zero1", experts = 8, expert = 4, top_k = 2}'
 JOBS = [*product(("gpt2-large", "llama3-8b", "llama2-13b"), MACHINES, STRATEGIES)]
+JOBS += [("gpt2-large", "p5en.48xlarge", EXPERTS)]
 ALMOST_FULL = ("gpt2-xl", "p4d.24xlarge", STRATEGIES[0])
 SAMPLES = 1e6
 
@@ -66,6 +68,7 @@ def test_predict_search_and_plan_give_equal_answers(scenario: Path) -> None:
     cost = estimate_cost(Candidate(instance, nodes, "on demand"), planned, SAMPLES)
     tokens = predicted.tokens_per_s / predicted.samples_per_s
     assert searched["tokens_per_s"] / tokens == pytest.approx(predicted.samples_per_s)
+    assert searched["mfu"] == pytest.approx(predicted.mfu)
     assert planned.rate == pytest.approx(predicted.samples_per_s)
     assert planned.interval() == pytest.approx(predicted.interval)
     assert searched["memory_bytes"] == pytest.approx(predicted.memory["total"])

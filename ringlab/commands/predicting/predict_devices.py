@@ -11,7 +11,6 @@ import viz
 from collectives.checks import check_callable, check_sequence
 from collectives.errors import InputError
 from collectives.quoting import cut, name_some
-from collectives.records.model_profile import flops_per_token, is_transformer, parse_transformer
 from collectives.removed import RENAMED_WHAT_IFS, warn_renamed
 from collectives.units import count, format_size
 from planner.beliefs import describe_chance
@@ -247,8 +246,8 @@ def _predict_row(devices: int, spread: SpreadTraining, training: Training, price
     step, alone = training.predict(devices), training.rate_alone
     bounds, shares = step.interval(), step.efficiency_interval()
     hourly = None if price is None else price * devices
-    model, epoch, tokens_per_s, mfu = spread.training.model, spread.training.epoch, None, None
-    context = parse_transformer(model)[1].context if is_transformer(model) else None
+    shape, epoch, tokens_per_s, mfu = training.job.model.shape, spread.training.epoch, None, None
+    context = None if shape is None else shape.context
     with refusals_about(f"{spread.path}: plan"):
         target = spread.plan.find_samples(context)
     if context is not None:
@@ -256,7 +255,7 @@ def _predict_row(devices: int, spread: SpreadTraining, training: Training, price
         gpu, precision = host_of_cluster(spread.cluster).gpu, spread.training.precision
         if isinstance(gpu, str) and precision in PRECISIONS:
             peak = find_gpu(gpu).peak(precision) * devices
-            mfu = tokens_per_s * flops_per_token(*parse_transformer(model)) / peak
+            mfu = tokens_per_s * training.job.token_flops / peak
     return DevicesRow(
         devices=devices,
         parallelism=", ".join(each.label for each in (step.job.parallelism, spread.algorithm) if each is not None),
