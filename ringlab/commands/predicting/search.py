@@ -164,7 +164,8 @@ class SearchAnswer(Answer):
         """Plot throughput against memory, with the Pareto front, as .png, .svg or .pdf."""
         jobs = [
             viz.MeshDots(
-                title=f"{case.devices} x {case.machine}, {case.batch} sequences of {case.seq}",
+                title=f"{case.value}: " * bool(case.value)
+                + f"{case.devices} x {case.machine}, {case.batch} sequences of {case.seq}",
                 rates=each.tokens_per_s.tolist(),
                 memory_gib=(each.memory["total"] / GIB).tolist(),
                 strategies=[_kind(mesh) for mesh in each.searched],
