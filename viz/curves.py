@@ -1,6 +1,6 @@
 """Plot training throughput against ranks, and predicted times against the values of a sweep."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from typing import Any
@@ -8,16 +8,14 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from collectives.checks import check_text
 from collectives.errors import InputError
 from collectives.units import format_time
-from viz.style import GREY, INK, chunk_colors, clear_axes, log_ticks, titled_figure
+from viz.style import GREY, INK, chunk_colors, clear_axes, fit_left, format_tick, log_ticks, scale_log, titled_figure
 
 IDEAL = "ideal"
 APART, LOWEST = 0.1, 0.02  # distance between two labels, and the lowest label, as fractions of the height
-CLOSE = 1.25  # ratio of the highest rate to the lowest
 SAME = 0.99  # ratio of rates up to which they share one ideal line
 Points = tuple[tuple[int, float, float], ...]  # ranks, samples a second, share of the ideal
 End = tuple[float, str, str]  # height, words, color
@@ -39,9 +37,8 @@ class Curve:
 def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure:
     """Return a figure of throughput against the number of ranks, with a dashed line for perfect scaling.
 
-    If the curves almost coincide, the figure shows throughput per rank instead, which makes their differences visible.
-    The matplotlib line of perfect scaling has the ``gid`` "ideal". Raise InputError if there are no points or more than
-    nine curves.
+    The label of a curve states its last throughput. The other points of a single curve have labels too. The matplotlib
+    line of perfect scaling has the ``gid`` "ideal". Raise InputError if there are no points or more than nine curves.
 
     >>> [line.get_gid() for line in scaling_figure("star", "", [Curve("ring", [2], [60.0], [0.9])]).axes[0].lines]
     ['ideal', 'ring']
@@ -53,22 +50,18 @@ def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure
         )
     figure = titled_figure(title, subtitle, 9.0, 5.6)
     axes = figure.add_axes((0.095, 0.11, 0.68, 0.74))
-    ranks, is_each = sorted({ranks for curve in points for ranks, _, _ in curve}), _are_close(points)
-    axes.set(xscale="log", yscale="linear" if is_each else "log")
-    ends = _draw_lines(axes, points, ranks, is_each)
-    axes.xaxis.set_major_locator(FixedLocator(_spaced(ranks)))
-    axes.yaxis.set_major_locator(MaxNLocator(6) if is_each else log_ticks(*axes.get_ylim()))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(
-            FuncFormatter(lambda number, _: f"{number:,.4g}" if number < 1e4 else f"{number:,.0f}")
-        )
-    axes.set_xlabel("number of ranks", color=INK, fontsize=10)
-    axes.set_ylabel(f"throughput of {'each rank' if is_each else 'all ranks'} (samples/s)", color=INK, fontsize=10)
+    ranks = sorted({ranks for curve in points for ranks, _, _ in curve})
+    if len(ranks) == 1:  # the ideal line is from one rank to this number
+        ranks = [1, max(2, *ranks)]
+    ends = _draw_lines(axes, points, ranks)
+    scale_log(axes, "x", _spaced(ranks))
+    scale_log(axes, "y", log_ticks(*axes.dataLim.intervaly))
+    axes.set_xlabel("number of ranks (log)", color=INK, fontsize=10)
+    axes.set_ylabel("throughput of all ranks in samples/s (log)", color=INK, fontsize=10)
     clear_axes(axes, keep="both")
+    fit_left(axes)
     low, high = axes.get_ylim()
-    to_scale: Callable[[float], float] = float if is_each else log
-    heights = [(to_scale(end[0]) - to_scale(low)) / (to_scale(high) - to_scale(low)) for end in ends]
+    heights = [log(height / low) / log(high / low) for height, _, _ in ends]
     for (_, words, color), height in zip(ends, _apart(heights), strict=True):
         axes.text(
             1.02, height, words, transform=axes.transAxes, fontsize=9, color=color, va="center", parse_math=False,
@@ -77,29 +70,20 @@ def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure
     return figure
 
 
-def _draw_lines(axes: Axes, points: Mapping[Points, str], ranks: Sequence[int], is_each: bool) -> list[End]:
+def _draw_lines(axes: Axes, points: Mapping[Points, str], ranks: Sequence[int]) -> list[End]:
     """Draw the curves and the ideal line. Return the height, label and color of each line's right end."""
     one_rank, ideal = _ideal(points)
-    across = ranks if len(ranks) > 1 else [ranks[0] / 2, ranks[0] * 2]  # for one number, a level line on both sides
-    of = ranks if len(ranks) > 1 else [ranks[0]] * 2
-    heights = [one_rank * (1 if is_each else count) for count in of]
-    axes.plot(across, heights, "--", color=GREY, linewidth=1.2, gid=IDEAL)
+    heights = [one_rank * count for count in ranks]
+    axes.plot(ranks, heights, "--", color=GREY, linewidth=1.2, gid=IDEAL)
     ends = [(heights[-1], ideal, GREY)]
     for (curve, name), color in zip(points.items(), chunk_colors(len(points)), strict=True):
-        rates = [rate / (count if is_each else 1) for count, rate, _ in curve]
-        counts = [count for count, _, _ in curve]
+        counts, rates, shares = zip(*curve, strict=True)
         axes.plot(counts, rates, "o-", color=color, linewidth=2, markersize=4.5, gid=name, clip_on=False)
-        ends.append((rates[-1], f"{name}\n{curve[-1][2]:.0%} at {counts[-1]}", color))
+        ends.append((rates[-1], f"{name}\n{format_tick(rates[-1])} ({shares[-1]:.0%}) at {counts[-1]}", color))
+        for place in curve[:-1] if len(points) == 1 else ():
+            look: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "color": color}
+            axes.annotate(format_tick(place[1]), place[:2], xytext=(6, -12), **look)
     return ends
-
-
-def _are_close(points: Mapping[Points, str]) -> bool:
-    """Return whether two or more curves would almost coincide in a figure of total throughput."""
-    rates: dict[int, list[float]] = {}
-    for curve in points:
-        for count, rate, _ in curve:
-            rates.setdefault(count, []).append(rate)
-    return len(points) > 1 and all(max(each) <= CLOSE * min(each) for each in rates.values())
 
 
 def _by_points(curves: Sequence[Curve]) -> dict[Points, str]:
@@ -126,12 +110,12 @@ def _ideal(points: Mapping[Points, str]) -> tuple[float, str]:
 
 
 def _spaced(ranks: Sequence[int]) -> list[int]:
-    """Return the numbers of ranks whose labels fit on a logarithmic axis, always including the largest."""
-    spaced = [ranks[-1]]
-    for each in reversed(ranks[:-1]):
-        if spaced[-1] / each >= (ranks[-1] / ranks[0]) ** 0.06:
+    """Return the numbers of ranks whose labels fit on a logarithmic axis, including the first and the last."""
+    spaced, least = [ranks[0]], (ranks[-1] / ranks[0]) ** 0.06
+    for each in ranks[1:-1]:
+        if min(each / spaced[-1], ranks[-1] / each) >= least:
             spaced.append(each)
-    return spaced[::-1]
+    return [*spaced, ranks[-1]]
 
 
 def _apart(wanted: Sequence[float]) -> list[float]:
@@ -192,15 +176,12 @@ def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
             look = {"color": colors[number], "linewidth": widths[number], "markersize": sizes[number]}
             marker = MARKERS[number % len(MARKERS)]
             axes.plot(across, seconds, f"-{marker}", gid=line.name, label=line.name, **look)
-    axes.set(yscale="log")
     stride = -(-len(order) // 14)  # so that labels fit below the axis
     slant: dict[str, Any] = {"rotation": 25, "ha": "right"} if max(map(len, order)) > 4 else {}
     axes.set_xticks([*order.values()][::stride], [*order][::stride], **slant)
-    axes.yaxis.set_major_locator(log_ticks(*axes.get_ylim()))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: format_time(seconds)))
+    scale_log(axes, "y", log_ticks(*axes.dataLim.intervaly), format_time)
     axes.set_xlabel(key, color=INK, fontsize=10)
-    axes.set_ylabel("time", color=INK, fontsize=10)
+    axes.set_ylabel("time (log)", color=INK, fontsize=10)
     clear_axes(axes, keep="both")
     axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, fontsize=8.5, labelcolor=INK)
     return figure

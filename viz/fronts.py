@@ -7,14 +7,28 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from collectives.checks import check_text
 from collectives.errors import InputError
-from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colors, clear_axes, fit_words, log_ticks, titled_figure
+from viz.style import (
+    DPI,
+    FAINT,
+    GREY,
+    INK,
+    PAPER,
+    chunk_colors,
+    clear_axes,
+    fit_left,
+    fit_words,
+    format_tick,
+    log_ticks,
+    scale_log,
+    titled_figure,
+)
 
 LABEL_SIZE, LABEL_WIDTH = 7.5, 2.8  # points, inches
-LINE_APART = 0.05  # least distance between two labels, as a fraction of the height
+LINE_APART = 0.07  # least distance between two labels, as a fraction of the height
 
 
 @dataclass(frozen=True)
@@ -56,12 +70,17 @@ def money_figure(title: str, subtitle: str, candidates: Sequence[Priced], limits
             zorder=4 if candidate.is_front else 2, gid=candidate.label,
         )  # fmt: skip
     if not candidates:
-        axes.set(xlim=(1, 10), ylim=(1, 10))
         axes.text(0.5, 0.5, "no candidates", color=GREY, fontsize=13, ha="center", transform=axes.transAxes)
     front = sorted((point for point in candidates if point.is_front), key=lambda point: point.hours[1])
     steps = [point.hours[1] for point in front], [point.dollars[1] for point in front]
     axes.step(*steps, where="post", color=GREY, linewidth=1.2, linestyle="--", zorder=1, gid="front")
-    _scale(axes)
+    spans = (axes.dataLim.intervalx, axes.dataLim.intervaly) if candidates else ((1.0, 10.0), (1.0, 10.0))
+    scale_log(axes, "x", log_ticks(*spans[0]))
+    scale_log(axes, "y", log_ticks(*spans[1]), lambda dollars: f"${format_tick(dollars)}")
+    axes.set_xlabel("training time in hours (log)", color=INK, fontsize=10)
+    axes.set_ylabel("cost in dollars (log)", color=INK, fontsize=10)
+    clear_axes(axes, keep="both")
+    fit_left(axes)
     _draw_limits(axes, limits)
     _draw_labels(axes, front, colors)
     others = {} if {point.kind for point in candidates} <= colors.keys() else {"others": FAINT}
@@ -74,17 +93,6 @@ def _colors(candidates: Sequence[Priced]) -> dict[str, str]:
     order = sorted(candidates, key=lambda point: (not point.is_front, point.dollars[1]))
     chosen = list(dict.fromkeys(point.kind for point in order))[:8]  # other kinds are grey
     return dict(zip(chosen, chunk_colors(len(chosen)), strict=True))
-
-
-def _scale(axes: Axes) -> None:
-    axes.set(xscale="log", yscale="log")
-    axes.set_xlabel("training time (hours)", color=INK, fontsize=10)
-    axes.set_ylabel("cost (dollars)", color=INK, fontsize=10)
-    for axis, sign, (low, high) in ((axes.xaxis, "", axes.get_xlim()), (axes.yaxis, "$", axes.get_ylim())):
-        axis.set_major_locator(log_ticks(low, high))
-        axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(FuncFormatter(lambda number, _, sign=sign: f"{sign}{number:,.4g}"))
-    clear_axes(axes, keep="both")
 
 
 def _draw_limits(axes: Axes, limits: tuple[float, float]) -> None:
@@ -109,8 +117,10 @@ def _draw_labels(axes: Axes, front: Sequence[Priced], colors: dict[str, str]) ->
     for candidate in sorted(front, key=lambda point: -point.dollars[1]):
         height = log(candidate.dollars[1] / low) / log(high / low)
         above = min(height, above - LINE_APART)
+        hours, dollars = candidate.hours[1], candidate.dollars[1]
+        name = fit_words(candidate.label, LABEL_WIDTH, LABEL_SIZE)
         axes.annotate(
-            fit_words(candidate.label, LABEL_WIDTH, LABEL_SIZE), xy=(candidate.hours[1], candidate.dollars[1]),
+            f"{name}\n{format_tick(hours)} hours, ${format_tick(dollars)}", xy=(hours, dollars),
             xytext=(1.02, above), textcoords="axes fraction",
             fontsize=LABEL_SIZE, color=colors.get(candidate.kind, GREY), va="center", parse_math=False,
             arrowprops={"arrowstyle": "-", "color": FAINT, "linewidth": 0.7},
@@ -168,13 +178,13 @@ def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
         axes.plot(*front, color=INK, linewidth=1, label="fastest for its memory" if number == 0 else None)
         for k in job.front[:1]:
             axes.annotate(
-                job.names[k], (job.memory_gib[k], job.rates[k]), xytext=(0, 8), textcoords="offset points",
-                fontsize=8, color=INK, ha="right",
+                f"{job.names[k]}: {job.rates[k]:,.0f}", (job.memory_gib[k], job.rates[k]), xytext=(0, 8),
+                textcoords="offset points", fontsize=8, color=INK, ha="right",
             )  # fmt: skip
         label = "memory of a device" if number == 0 else None
         axes.axvline(job.limit_gib, color=GREY, linestyle="--", linewidth=1, label=label)
-        axes.set_xlim(0, 1.3 * job.limit_gib)
-        axes.set_ylim(0, 1.12 * max(job.rates))
+        axes.set_xlim(0, MaxNLocator(6).tick_values(0, 1.3 * job.limit_gib)[-1])
+        axes.set_ylim(0, MaxNLocator(6).tick_values(0, 1.04 * max(job.rates))[-1])
         axes.set_title(job.title, fontsize=10, color=INK, loc="left")
         axes.set_xlabel("used memory of a device (GiB)", color=INK, fontsize=9)
         axes.yaxis.set_major_formatter("{x:,.0f}")

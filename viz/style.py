@@ -1,22 +1,25 @@
 """Colors, titles and axes that all pictures share. The colors are suitable for people with color blindness."""
 
 import colorsys
+from collections.abc import Callable, Sequence
 from io import BytesIO
+from math import ceil, floor, log10
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from collectives.checks import check_text
 from collectives.output_files import write_bytes
 from viz.captions import time_unit
 from viz.file_types import check_file
 
-FEWEST_TICKS = 2  # minimum ticks on each axis
+NARROWEST = 1.2  # least ratio of the ends of a logarithmic axis
 INK, GREY, FAINT, PAPER = "#1b2433", "#5f6b7d", "#d9dee6", "#ffffff"
 WRONG = "#c4161c"  # where a program goes wrong
 PANE, BUSY = "#eef1f5", "#9aa7bb"  # an empty area; a link in use whose bandwidth is not known
@@ -82,15 +85,51 @@ def use_color(share: float) -> tuple[float, float, float]:
 DPI = 150
 
 
-def log_ticks(low: float, high: float) -> Locator:
-    """Return a tick locator for a logarithmic axis, with at least two ticks between ``low`` and ``high``.
+def format_tick(number: float) -> str:
+    """Return a positive number with four significant digits, or rounded to an integer from 1,000, without an exponent.
 
-    >>> [round(float(tick)) for tick in log_ticks(1, 12).tick_values(1, 12) if 1 <= tick <= 12]
-    [1, 2, 5, 10]
+    >>> format_tick(180000.0), format_tick(54.78), format_tick(0.00005)
+    ('180,000', '54.78', '0.00005')
     """
-    ticks: Locator = LogLocator(subs=(1.0, 2.0, 5.0))
-    number = sum(low <= tick <= high for tick in ticks.tick_values(low, high))
-    return ticks if number >= FEWEST_TICKS else MaxNLocator(6)
+    if number >= 1000:
+        return f"{number:,.0f}"
+    return np.format_float_positional(number, precision=4, fractional=False, trim="-")
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return at least two ticks for a logarithmic axis. They enclose ``low`` and ``high``.
+
+    >>> log_ticks(1, 12), log_ticks(54.8, 211)
+    ([1.0, 2.0, 5.0, 10.0, 20.0], [40.0, 80.0, 120.0, 160.0, 200.0, 240.0])
+    """
+    low, high = min(low, high / NARROWEST), max(high, low * NARROWEST)
+    powers = range(floor(log10(low)), ceil(log10(high)) + 1)
+    ticks = [float(f"{digit}e{power}") for power in powers for digit in ((1, 2, 5) if len(powers) < 6 else (1,))]
+    if high < 4 * low:
+        values = MaxNLocator(6, steps=[1, 2, 4, 5, 10]).tick_values(low, high)
+        ticks = [float(f"{value:.12g}") for value in values if value > 0]
+    first, last = max(tick for tick in ticks if tick <= low), min(tick for tick in ticks if tick >= high)
+    return [tick for tick in ticks if first <= tick <= last]
+
+
+def scale_log(
+    axes: Axes, name: Literal["x", "y"], ticks: Sequence[float], form: Callable[[float], str] = format_tick
+) -> None:
+    """Make an axis logarithmic, from the first to the last of its ``ticks``, which ``form`` formats."""
+    axis, margin = axes.xaxis if name == "x" else axes.yaxis, (ticks[-1] / ticks[0]) ** 0.04
+    axes.set(**{f"{name}scale": "log", f"{name}lim": (ticks[0] / margin, ticks[-1] * margin)})
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda number, _: form(number)))
+
+
+def fit_left(axes: Axes) -> None:
+    """Move the left edge of the axes so that the labels of the vertical axis are inside the figure."""
+    figure, box = axes.figure, axes.get_position()
+    labels = axes.yaxis.get_tightbbox(None)
+    assert labels is not None
+    left = box.x0 + max(0.0, 0.15 * figure.dpi - labels.x0) / figure.bbox.width
+    axes.set_position((left, box.y0, box.x1 - left, box.height))
 
 
 def titled_figure(title: str, subtitle: str, width: float, height: float) -> Figure:

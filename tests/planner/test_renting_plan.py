@@ -124,7 +124,7 @@ def test_plan_command_writes_json_and_picture(scenario: str, tmp_path: Path) -> 
     assert (answer["kind"], answer["budget"], answer["deadline_hours"]) == ("plan", 100.0, 12.0)
     assert answer["advice"] in " ".join(done.output.split())
     text = picture.read_text()
-    assert "training time (hours)" in text and "cost (dollars)" in text
+    assert "training time in hours (log)" in text and "cost in dollars (log)" in text
 
 
 @pytest.mark.parametrize("hours", [(), (3.3,), (0.2, 300.0)])

@@ -67,7 +67,7 @@ def test_sweep_of_sizes_names_the_fastest_algorithm_per_size(ringlab, tmp_path: 
         name: ["1 KiB", "4 KiB", "16 KiB", "64 KiB", "256 KiB", "1024 KiB"] for name in ("ring", "binomial")
     }
     axes = sweep_figure("t", answer.key, [SweepLine("ring", ["1 KiB"], [0.1])]).axes[0]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("collective.sizes", "time")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("collective.sizes", "time (log)")
 
 
 @pytest.mark.parametrize(
