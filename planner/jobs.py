@@ -128,6 +128,7 @@ class Job:
     lora: int = 0  # rank of the adapters; 0: all weights are trained
     frozen_bits: str = "16"
     with_zero_bubble: bool = False  # whether zero-bubble schedules are searched
+    is_global: bool = False  # whether ``batch`` is the number of all replicas together
 
     @property
     def microbatch(self) -> float:
@@ -137,7 +138,7 @@ class Job:
     @property
     def global_batch(self) -> int:
         """The number of samples per step of all replicas together."""
-        return round(self.batch * max(1, self.parallelism.data))
+        return round(self.batch if self.is_global else self.batch * max(1, self.parallelism.data))
 
     @property
     def mesh(self) -> SearchedMesh:
@@ -185,11 +186,18 @@ class Job:
         }  # fmt: skip
 
     def on(self, devices: int, host: int | None = None) -> "Job":
-        """Return the job on ``devices`` devices, with ``host`` devices per host.
+        """Return the job on ``devices`` devices, with ``host`` devices per host. A global batch is split equally.
 
-        Raise InputError if the parallelism does not fit this number of devices.
+        Raise InputError if the parallelism or the global batch does not fit this number of devices.
         """
-        return replace(self, parallelism=self.parallelism.for_devices(devices, host))
+        parallelism = self.parallelism.for_devices(devices, host)
+        if not self.is_global:
+            return replace(self, parallelism=parallelism)
+        if self.batch % (data := parallelism.data):
+            raise InputError(
+                f"global_batch_size {self.batch:.0f} is not divisible by {data} replicas; use a multiple of {data}"
+            )
+        return replace(self, parallelism=parallelism, batch=self.batch // data, is_global=False)
 
 
 OTHERS = Path(__file__).parent / "data" / "models"

@@ -200,7 +200,7 @@ class CandidateSteps:
         training = replace(training, job=replace(self.job, parallelism=Parallelism(data=gpus)))
         meshes = search(training)
         if len(meshes.order):
-            return replace(training, mesh=meshes.searched[int(meshes.order[0])])
+            return replace(meshes.training, mesh=meshes.searched[int(meshes.order[0])])
         needed, available = float(meshes.memory["total"].min()) / FILL, float(meshes.columns.memory_bytes[0])
         raise TooLittleMemory(
             f"no mesh of {gpus} x {training.host.device.name} fits into memory: each GPU needs {format_size(needed)} "

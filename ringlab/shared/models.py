@@ -32,9 +32,16 @@ from scenarios.training_section import TrainingSection
 def find_job(training: TrainingSection, folder: Path) -> Job:
     """Return the training job of a scenario file in ``folder``.
 
-    Raise InputError if the model, or the profile that training.compute.profile names, is unknown or invalid.
+    Raise InputError if the model, or the profile that training.compute.profile names, is unknown or invalid, or if keys
+    contradict each other.
     """
     name = None if training.compute is None else training.compute.profile
+    is_global = "global_batch_size" in training.model_fields_set
+    if is_global and training.compute is not None and training.compute.phases is not None:
+        raise InputError(
+            f"global_batch_size ({training.global_batch_size}) cannot be combined with stated compute times, which are "
+            "those of a device's batch; set batch_size"
+        )
     if name is not None:
         profile = find_model_profile(name) if name in shipped_model_profiles() else read_model_profile(folder / name)
     elif is_transformer(training.model) and training.dataset in TO_TRAIN_ON:
@@ -46,7 +53,8 @@ def find_job(training: TrainingSection, folder: Path) -> Job:
         profile = find_training_model(training.model, folder, training.shape, training.parameters)
     return Job(
         model=profile,
-        batch=training.batch_size,
+        batch=training.global_batch_size if is_global else training.batch_size,
+        is_global=is_global,
         parallelism=training.mesh,
         precision=training.precision,
         optimizer=training.optimizer,

@@ -26,7 +26,7 @@ LANGUAGE = LANGUAGE.replace("samples_per_epoch = 1_000_000\n", "")
 STATED = f"{IMAGES}compute = {{forward = '9 ms', backward = '18 ms', optimizer = '1 ms'}}\n"
 TRAINING = {  # values that change the prediction or are rejected
     "gradient_sync": "['ring']", "model": "'resnet18'", "sequence": "512", "parameters": "1000000",
-    "dataset": "'cifar10'", "image_shape": "[3,64,64]", "batch_size": "16", "global_batch_size": "1024",
+    "dataset": "'cifar10'", "image_shape": "[3,64,64]", "batch_size": "16", "global_batch_size": "64",
     "optimizer": "'adamw'", "accumulate": "2", "sync_every": "4", "precision": "'float32'", "images": "1000",
     "samples_per_epoch": "1000", "price_per_hour": "3.0", "loader": "'decode'", "loader_rate": "100.0",
     "variable_batches": "true", "framework": "'torchtitan'", "parallelism": "{strategy='zero3'}",
@@ -82,6 +82,7 @@ CASES = [
 
 @pytest.mark.parametrize(("text", "table", "key", "value"), sorted(CASES))
 def test_training_key_has_an_effect_or_is_rejected(tmp_path: Path, text: str, table: str, key: str, value: str) -> None:
+    text = text.replace("batch_size =", "#") if key == "global_batch_size" else text
     more = ["training.parallelism.pipeline=2"] * (key == "schedule")
     name = f"{text}{more}"
     if name not in UNCHANGED:
@@ -90,6 +91,30 @@ def test_training_key_has_an_effect_or_is_rejected(tmp_path: Path, text: str, ta
         assert predict(tmp_path, text, *more, f"{table}{key}={value}") != UNCHANGED[name]
     except InputError as error:
         assert key.rpartition(".")[2] in str(error).partition(": ")[2], error
+
+
+GLOBAL = LANGUAGE.replace("batch_size = 8", "global_batch_size = 64")
+
+
+def test_global_batch_is_split_among_the_replicas(tmp_path: Path) -> None:
+    answers = []
+    for text in (GLOBAL, LANGUAGE):
+        ((step,),) = predict(tmp_path, text)
+        plan = ringlab.plan(tmp_path / "job.toml", "plan.providers=['AWS']", "plan.most_nodes=1", target_samples=1e6)
+        answers.append((step.samples_per_s, step.memory, [row.hours for row in plan.candidates if row.gpus == 8]))
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "override", "message"),
+    [
+        (GLOBAL, "global_batch_size=60", "global_batch_size 60 is not divisible by 8 replicas; use a multiple of 8"),
+        (STATED.replace("batch_size = 64", "global_batch_size = 64"), "seed=1", "global_batch_size .64. cannot be"),
+    ],
+)
+def test_contradicting_keys_are_rejected(tmp_path: Path, text: str, override: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        predict(tmp_path, text, f"training.{override}")
 
 
 def test_variable_batches_are_rejected_with_a_stated_rate() -> None:

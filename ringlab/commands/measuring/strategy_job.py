@@ -72,11 +72,16 @@ def read_strategy_job(scenario: str | Path, *overrides: str) -> StrategyJob:
     training, cluster = spread.training, spread.cluster
     with refusals_about(f"{spread.path}: training"):
         _check_keys(training)
-        parallelism = _runnable(spread.parallelism).for_devices(cluster.world_size, cluster.local_ranks)
-        profile = follow_model(training.model, spread.folder, training.shape)
-        batch_size = _global_batch_size(training, parallelism)
-        job = Job(profile, batch_size // parallelism.data, parallelism, optimizer=training.optimizer)
+        is_global = "global_batch_size" in training.model_fields_set
+        job = Job(
+            follow_model(training.model, spread.folder, training.shape),
+            training.global_batch_size if is_global else training.batch_size,
+            _runnable(spread.parallelism),
+            optimizer=training.optimizer,
+            is_global=is_global,
+        ).on(cluster.world_size, cluster.local_ranks)
         check_strategy(job)
+        profile, parallelism, batch_size = job.model, job.parallelism, job.global_batch
         model = training.model
         model = os.path.relpath(spread.folder / model) if is_file_reference(model) else model  # relative path
         recipe = Recipe(**training.model_dump(include={*LEARNT_BY}, exclude_unset=True))
@@ -175,17 +180,6 @@ def _runnable(parallelism: Parallelism) -> Parallelism:
             "use strategy ddp, zero2, fsdp or hsdp"
         )
     return parallelism
-
-
-def _global_batch_size(training: TrainingSection, parallelism: Parallelism) -> int:
-    if "global_batch_size" not in training.model_fields_set:
-        return training.batch_size * parallelism.data
-    if training.global_batch_size % parallelism.data:
-        raise InputError(
-            f"global_batch_size {training.global_batch_size} is not divisible by the {parallelism.data} "
-            f"devices of the data axis; use a multiple of {parallelism.data}"
-        )
-    return training.global_batch_size
 
 
 def _stage_blocks(profile: ModelProfile, known: Sequence[str], parts: int) -> tuple[tuple[str, ...], ...]:
