@@ -129,8 +129,7 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
 
 def search(training: Training, fill: float = FILL) -> FoundMeshes:
     """Predict all meshes. Meshes that fill more than the share ``fill`` of a device's memory are not in ``order``."""
-    job = training.job
-    if job.is_global:
+    if (job := training.job).is_global:
         training = replace(training, job=replace(job, batch=job.batch / job.parallelism.data, is_global=False))
     return predict_meshes(training, enumerate_meshes(training), fill)
 

@@ -307,9 +307,8 @@ def test_image_shape_requires_a_model_that_can_be_traced(scenario: str) -> None:
     shape = "training.image_shape=[3,64,64]"
     small = ringlab.plan(scenario, "training.model=ResNet-50", shape, LAMBDA, today=TODAY)
     assert (small.model, bool(small.candidates)) == ("resnet50", True)
-    for name in ("GNMT", "gpt2-xl"):
-        with pytest.raises(InputError, match=f"training: image_shape cannot be set for model '{name}'; remove"):
-            ringlab.plan(scenario, f"training.model={name}", shape)
+    with pytest.raises(InputError, match="training: image_shape cannot be set for model 'GNMT'; remove"):
+        ringlab.plan(scenario, "training.model=GNMT", shape)
 
 
 def test_gpu_profile_and_equal_known_rate_give_the_same_plan(scenario: str, tmp_path: Path) -> None:
@@ -333,14 +332,12 @@ def test_published_runs_are_predicted_to_fit_in_memory() -> None:
     for price in read_prices():
         name = next((ours for start, ours in SERIES_GPUS.items() if price.gpu.startswith(start)), price.gpu)
         smallest[name] = max(smallest.get(name, 0.0), memory_bytes(price.gpu) or 0.0)
-    checked = 0
-    for series in read_series():
-        job = series.job
-        if series.gpu.name in smallest and job.batch < 4096 and series.model.startswith(("R", "B", "V", "I", "S")):
-            precision = "fp16" if is_half(job.precision) else "float32"
-            alone = replace(job, batch=round(job.batch), precision=precision, parallelism=Parallelism(data=1))
-            training = Training(alone, Host("any", None, 1, "", 12, 0.0), at_rate(job.model, 1.0))
-            needed = predict_trainings([training.alone]).memory["total"]
-            assert needed <= smallest[series.gpu.name], series.where
-            checked += 1
-    assert checked > 80
+    listed = [each for each in read_series() if each.gpu.name in smallest and each.model.startswith(tuple("RBVIS"))]
+    listed = [series for series in listed if series.job.batch < 4096]
+    assert len(listed) > 80
+    for series in listed:
+        job, precision = series.job, "fp16" if is_half(series.job.precision) else "float32"
+        alone = replace(job, batch=round(job.batch), precision=precision, parallelism=Parallelism(data=1))
+        training = Training(alone, Host("any", None, 1, "", 12, 0.0), at_rate(job.model, 1.0))
+        needed = predict_trainings([training.alone]).memory["total"]
+        assert needed <= smallest[series.gpu.name], series.where

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scenario_texts import write
 
 import ringlab
 from collectives.errors import InputError
@@ -57,9 +58,7 @@ UNCHANGED: dict[str, Any] = {}
 
 
 def predict(folder: Path, text: str, *overrides: str) -> Any:
-    path = folder / "job.toml"
-    path.write_text(text)
-    return [case.rows for case in ringlab.predict_devices(path, [8], *overrides).cases]
+    return [case.rows for case in ringlab.predict_devices(write(folder, text), [8], *overrides).cases]
 
 
 def test_every_training_key_has_a_test_case() -> None:
@@ -93,6 +92,7 @@ def test_training_key_has_an_effect_or_is_rejected(tmp_path: Path, text: str, ta
         assert key.rpartition(".")[2] in str(error).partition(": ")[2], error
 
 
+STAR = 'cluster = {topology = "star", hosts = 8, bandwidth = "1 Gbit/s", latency = "5 us"}\n'
 GLOBAL = LANGUAGE.replace("batch_size = 8", "global_batch_size = 64")
 
 
@@ -100,7 +100,7 @@ def test_global_batch_is_split_among_the_replicas(tmp_path: Path) -> None:
     answers = []
     for text in (GLOBAL, LANGUAGE):
         ((step,),) = predict(tmp_path, text)
-        plan = ringlab.plan(tmp_path / "job.toml", "plan.providers=['AWS']", "plan.most_nodes=1", target_samples=1e6)
+        plan = ringlab.plan(tmp_path / "asked.toml", "plan.providers=['AWS']", "plan.most_nodes=1", target_samples=1e6)
         answers.append((step.samples_per_s, step.memory, [row.hours for row in plan.candidates if row.gpus == 8]))
     assert answers[0] == answers[1]
 
@@ -110,13 +110,9 @@ def test_global_batch_is_split_among_the_replicas(tmp_path: Path) -> None:
     [
         (GLOBAL, "global_batch_size=60", "global_batch_size 60 is not divisible by 8 replicas; use a multiple of 8"),
         (STATED.replace("batch_size = 64", "global_batch_size = 64"), "seed=1", "global_batch_size .64. cannot be"),
+        (f"{STAR}[training]\n", "variable_batches=true", "variable_batches requires transport"),
     ],
 )
 def test_contradicting_keys_are_rejected(tmp_path: Path, text: str, override: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         predict(tmp_path, text, f"training.{override}")
-
-
-def test_variable_batches_are_rejected_with_a_stated_rate() -> None:
-    with pytest.raises(InputError, match="variable_batches requires transport"):
-        ringlab.predict_devices("star8", [4], "training.compute={rate=300.0}", "training.variable_batches=true")
