@@ -11,7 +11,7 @@ from collectives.training.gradients import fill_buckets, gradients_of
 from collectives.training.parallelism import SHARDED, Parallelism
 from planner.columns import MIB
 from planner.hosts import Group
-from planner.jobs import STATE_BYTES, Job
+from planner.jobs import DEFAULTS, STATE_BYTES, Job
 from planner.pipeline import cut_stages
 
 ITEM = 4  # bytes of float32
@@ -162,7 +162,7 @@ def _exchanged(profile: ModelProfile, blocks: Sequence[Block], parallelism: Para
     names = {block.name for block in blocks}
     tensors = [layer.tensors for layer in profile.layers if layer.block in names]
     gradients = gradients_of(tensors, [0.0] * len(tensors), ITEM)
-    buckets = fill_buckets(gradients, round(parallelism.bucket_mb * MIB))
+    buckets = fill_buckets(gradients, round((parallelism.bucket_mb or DEFAULTS["bucket_mb"]) * MIB))
     collective = "reduce_scatter" if strategy == "zero2" else "all_reduce"
     calls = [Call(collective, bucket.nbytes, data) for bucket in buckets]
     if strategy == "zero2":

@@ -169,7 +169,8 @@ class Job:
             "optimizer": self.optimizer if self.optimizer in OPTIMIZERS else "sgd",
             "loader": self.loader if self.loader in LIMITED_LOADERS else "", "loader_rate": self.loader_rate or 0.0,
             "variable": self.variable_batches, "framework": self.framework, "compiled": self.compiled,
-            "lora": self.lora, "frozen_bits": self.frozen_bits, "bucket_mb": parallelism.bucket_mb,
+            "lora": self.lora, "frozen_bits": self.frozen_bits,
+            "bucket_mb": parallelism.bucket_mb or DEFAULTS["bucket_mb"],
             "exchange": "none" if parallelism.sync_every >= NEVER else exchange,
             "gradient_bytes": parallelism.gradient_bytes or (2 if parallelism.half_weights else 4),
         }  # fmt: skip

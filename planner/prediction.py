@@ -195,8 +195,7 @@ class Training:
         job, parallelism, compute = self.job, self.job.parallelism, self.compute
         table = job.columns | {"host": self.host}
         if compute is None:
-            table |= {"bucket_mb": RUN_BUCKETS_MB} if parallelism.bucket_mb == Parallelism.bucket_mb else {}
-            return table | job.dimensions
+            return table | {"bucket_mb": parallelism.bucket_mb or RUN_BUCKETS_MB} | job.dimensions
         table |= {"alone": compute.sample, "update": compute.optimizer, "framework": "other"}
         if parallelism.strategy in SHARDED and is_half(job.precision):
             table["gradient_bytes"] = parallelism.gradient_bytes or 2

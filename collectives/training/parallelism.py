@@ -63,7 +63,7 @@ class Parallelism:
     experts: int = 0
     top_k: int = 1
     recompute: str = "none"
-    bucket_mb: float = 25.0
+    bucket_mb: float | None = None  # MiB; None: the default of DDP or of frameworks for language models
     overlap: bool = True  # synchronize gradients during backward; False: all at once after backward
     sync_every: int = 1  # steps between synchronizations with ddp; above 1: local SGD, which averages weights
     half_weights: bool = False  # 16-bit weights and gradients, with a float32 copy in the optimizer
@@ -77,7 +77,8 @@ class Parallelism:
             check_whole_number(name, getattr(self, name), at_least=1)
         for name in ("data", "shard", "microbatches", "experts", "gradient_bytes"):
             check_whole_number(name, getattr(self, name), at_least=0)
-        check_number("bucket_mb", self.bucket_mb, "MiB", above=0)
+        if self.bucket_mb is not None:
+            check_number("bucket_mb", self.bucket_mb, "MiB", above=0)
         for name in ("sequence", "overlap", "half_weights"):
             check_bool(name, getattr(self, name))
         self._check_together()

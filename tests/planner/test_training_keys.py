@@ -42,7 +42,7 @@ OF_RUNS = {
 PARALLELISM = {
     "strategy": "'zero1'", "data": "4", "tensor": "2", "pipeline": "2", "expert": "2", "shard": "2",
     "sequence": "true", "schedule": "'gpipe'", "virtual": "2", "microbatches": "4", "experts": "8",
-    "top_k": "2", "recompute": "'full'", "bucket_mb": "5.0", "overlap": "false", "sync_every": "4",
+    "top_k": "2", "recompute": "'full'", "bucket_mb": "25.0", "overlap": "false", "sync_every": "4",
     "half_weights": "true", "gradient_bytes": "2",
 }  # fmt: skip
 COMPUTE = {"rate": "500.0", "gpu": "'RTX 4090'", "profile": "'resnet18'"}
