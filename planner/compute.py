@@ -36,7 +36,7 @@ def local_tokens(c: Columns) -> Array:
 
 
 class Counts(NamedTuple):
-    """Numbers of parameters: of a layer outside its experts, of a layer's experts, and of the token embedding."""
+    """The parameter counts of a layer without its experts, of the experts of a layer, and of the token embedding."""
 
     layer: Array
     experts: Array

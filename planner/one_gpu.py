@@ -92,8 +92,8 @@ def guess_rates(
 class RateFeatures(NamedTuple):
     """Features of single-GPU jobs, as arrays with one value per job.
 
-    ``sheet`` has data-sheet values: logarithms relative to a typical GPU, and the year in units of four years.
-    ``words`` has categories, such as the model and the framework.
+    ``sheet`` contains the logarithms of data-sheet values relative to a typical GPU, and the year in units of four
+    years. ``words`` contains categories, such as the model and the framework.
     """
 
     sheet: dict[str, Floats]

@@ -212,7 +212,7 @@ def read_own_runs(path: Path) -> tuple[list[OwnRuns], Mapping[str, int]]:
 
 
 def runs_file(gpu: str, framework: str) -> Path:
-    """Return the path of the file that stores the user's runs on a GPU with a framework."""
+    """Return the path of the file that stores the user's runs for this GPU and framework."""
     slug = re.sub(r"[^a-z0-9]+", "-", f"{gpu} {framework}".lower())
     return cache_folder() / f"meshes-{slug}.json"
 

@@ -121,7 +121,7 @@ class Session:
         """
         needed = needed_ranks(scenario)
         if None not in (ranks, needed) and ranks != needed:
-            raise InputError(f"{scenario.path}: ranks must be {needed}, as in its cluster, not {ranks}; remove ranks")
+            raise InputError(f"{scenario.path}: ranks must be {needed}, as in its cluster, not {ranks}; omit ranks")
         chosen = needed or (RANKS if ranks is None else ranks)
         return self.calibrate(chosen, scenario.trainings, _calls_to_time(scenario), accept_noise)
 

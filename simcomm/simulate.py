@@ -124,8 +124,8 @@ def join_loading(phases: ComputePhases) -> ComputePhases:
 def split_loading(trace: Trace, training: Training, phases: ComputePhases) -> Trace:
     """Return a trace in which data loading and forward are separate spans, as they were before ``join_loading``.
 
-    On a slow rank, loading takes longer in proportion to forward. If gradients overlap with backward, loading is never
-    slowed down, because the extra time of forward is DistributedDataParallel's broadcast of buffers.
+    On a slow rank, loading and forward are slowed down by the same factor. If gradients overlap with backward, loading
+    keeps its time, because the extra time of forward is DistributedDataParallel's broadcast of buffers.
     """
     if not phases.loading:
         return trace

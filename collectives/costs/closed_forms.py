@@ -152,7 +152,7 @@ def bruck_all_to_all(m: CostModel) -> float:
 def double_tree_broadcast(m: CostModel, slices: int = 8) -> float:
     """Return an upper bound on the time in seconds. Each tree is at most ceil(log2 p) deep.
 
-    Two messages of the two trees can share a link. Each has the size ``1 / (2 * slices)`` of the buffer.
+    A message has ``1 / (2 * slices)`` of the buffer. The messages of both trees can share a link.
     """
     return m.messages(m.doublings + slices - 1, 1 / slices) if m.p > 1 else 0.0
 

@@ -241,7 +241,7 @@ def _chunks_of(index: Longs, first: Ints, count: Ints) -> tuple[Longs, Longs]:
 
 
 def _first_use(index: Longs, chunk: Longs, problem: Callable[[int, int], str]) -> Violation | None:
-    """Return the violation of the lowest operation at its lowest chunk, or None if the arrays are empty."""
+    """Return the violation of the first operation at its first chunk, or None if the arrays are empty."""
     if not len(index):
         return None
     use = int(np.lexsort((chunk, index))[0])

@@ -65,7 +65,7 @@ def execute(
     _check_tensor(tensor)
     if not isinstance(group, dist.ProcessGroup | None):
         raise InputError(
-            f"group must be a ProcessGroup of torch.distributed.new_group, or None for all ranks, not {group!r}"
+            f"group must be a ProcessGroup from torch.distributed.new_group, or None for all ranks, not {group!r}"
         )
     if not isinstance(record, list | None):
         raise InputError(f"record must be a list or None, not {record!r}")

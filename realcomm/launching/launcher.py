@@ -142,7 +142,7 @@ def check_launch(world_size: int, backend: str, timeout: float) -> None:
         import torch
 
         if not torch.cuda.is_available():
-            raise InputError("backend 'nccl' needs a CUDA GPU, and this machine has none; use gloo")
+            raise InputError("backend 'nccl' needs a CUDA GPU, and torch finds none; use gloo")
         if not torch.distributed.is_nccl_available():
             raise InputError(
                 "backend 'nccl': this torch was built without NCCL; install a torch with NCCL, or use gloo"

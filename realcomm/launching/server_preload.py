@@ -30,7 +30,7 @@ def remove(folder: Path) -> None:
 
 
 def _end_with_launcher(launcher: int, folder: Path) -> None:
-    """On Linux, end this process by SIGTERM when the launcher's thread ends. Elsewhere, it ends when a pipe closes."""
+    """Remove ``folder`` and exit on SIGTERM, which Linux sends when the launcher's thread ends."""
     server = os.getpid()
 
     def end(number: int, frame: FrameType | None) -> None:

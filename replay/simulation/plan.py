@@ -113,7 +113,7 @@ def _of_programs(
 
 
 def _circumstances(recording: Recording, segments: Segments, calls: ReplayedCalls) -> tuple[Bools, Floats]:
-    """Return which messages are part of a two-way exchange, and the longer compute time of their ranks before them."""
+    """Return two arrays: whether each message is part of a two-way exchange, and the longer compute time before it."""
     both = np.zeros((2, len(segments) + 1), np.bool_)
     for row, half in zip(both, (calls.send, calls.recv), strict=True):
         row[calls.posted[half[half >= 0]]] = True

@@ -95,7 +95,7 @@ def _look_at_torch() -> Iterator[Finding]:
     number = torch.cuda.device_count() if torch.cuda.is_available() else 0
     names = ", ".join(sorted({torch.cuda.get_device_name(i) for i in range(number)}))
     if number and not (dist.is_available() and dist.is_nccl_available()):
-        yield Finding(gpus, False, f"{number}: {names}; but torch was built without NCCL")
+        yield Finding(gpus, False, f"{number}: {names}, but torch was built without NCCL")
     else:
         yield Finding(gpus, number > 0, f"{number}: {names}" if number else "none that torch can use")
 

@@ -259,7 +259,7 @@ class ProgramOptions:
     )
     per_node: int | None = option(
         None,
-        help="Ranks per node. Default: as in the cluster if its nodes have several ranks, else all ranks.",
+        help="Ranks per node. Default: as in the cluster if its nodes have several ranks, otherwise all ranks.",
         min=1,
         metavar="N",
     )

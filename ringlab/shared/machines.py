@@ -94,9 +94,9 @@ class DevicePrice(NamedTuple):
 def find_price(spread: SpreadTraining, base: SpreadTraining, counts: Sequence[int]) -> DevicePrice:
     """Return the scenario's hourly price of a device. Without one, return the lowest on-demand price in the price list.
 
-    The scenario's price is not used if a what-if replaces the machine of ``base`` without setting a price. A listed
-    price is for the cluster's own instance type. If the list lacks this type, it is for a type that offers all
-    ``counts`` of devices with the same GPUs and links, and at least as fast NICs.
+    The scenario's price is not used if a what-if replaces the machine of ``base`` without setting a price. The list is
+    searched for the cluster's own instance type. If it is missing, a comparable type is used that offers all ``counts``
+    of devices, as in ``find_cheapest``.
     """
     stated = spread.training.price_per_hour
     system, base_system = (

@@ -89,7 +89,7 @@ class Cluster:
 
     def check_joined_by_nccl(self) -> None:
         """Raise InputError unless the cluster uses NCCL, which the algorithm "nccl" requires."""
-        raise InputError(f'algorithm "nccl" requires transport = "nccl"; {self.title} has another transport')
+        raise InputError(f'algorithm "nccl" requires transport = "nccl", which {self.title} does not use')
 
     def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
         """Raise InputError unless the cluster is this machine. ``gpus`` returns the GPU names from the driver."""

@@ -357,7 +357,7 @@ def _notes_on_p2p(system: System, comm: Communicator) -> list[str]:
 
 
 def notes_of_settings(comm: Communicator, collective: str) -> list[str]:
-    """Return a note for each of NCCL_ALGO and NCCL_PROTO that excludes all candidates. NCCL then uses rings."""
+    """Return a note for each of NCCL_ALGO and NCCL_PROTO that excludes all candidates."""
     return [
         f"{setting} excludes all candidates for {collective}, so NCCL before 2.24 falls back to rings"
         for setting in unmet_settings(comm, collective)

@@ -55,7 +55,7 @@ class MeasuredModel(NetworkModel):
         return [call for call in calls if call.algorithm.has_program and call.algorithm.is_decided]
 
     def is_calibrated_for(self, training: Training) -> bool:
-        """Return whether compute is calibrated. If gradients overlap with backward under gloo, overlap must be too."""
+        """Return whether compute is calibrated and, for gloo ranks with overlapping gradients, also the overlap."""
         calibration = self.calibration
         if calibration is not None and calibration.backend == "gloo" and calibration.ranks > 1 and training.overlaps:
             return super().is_calibrated_for(training) and has_point(calibration.overlap, training)

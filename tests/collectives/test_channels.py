@@ -99,6 +99,6 @@ def test_peer_outside_the_group_is_rejected() -> None:
         list(on_group(iter([send(2, 0)]), [4, 5]))
 
 
-def test_verify_reports_the_most_peers_of_any_step_as_ports() -> None:
+def test_ports_are_the_most_ranks_that_a_rank_sends_to_at_once() -> None:
     assert verify(find_algorithm("all_gather/bruck"), 7).ports == 1
     assert verify(find_algorithm("all_to_all/direct"), 7).ports == 6

@@ -50,7 +50,7 @@ def test_costs_page_has_all_algorithms_and_collectives() -> None:
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_costs_page_formulas_equal_the_library(name: str) -> None:
+def test_formulas_on_the_costs_page_match_the_library(name: str) -> None:
     formula, holds, _ = FORMULAS[name]
     assert holds.startswith("at most") == (name in UPPER_BOUNDS)
     pipelined = "slices" in find_algorithm(name).parameters
@@ -66,7 +66,7 @@ def test_costs_page_formulas_equal_the_library(name: str) -> None:
 
 
 @pytest.mark.parametrize("collective", LEAST)
-def test_costs_page_bounds_equal_the_library(collective: str) -> None:
+def test_bounds_on_the_costs_page_match_the_library(collective: str) -> None:
     steps, sent, _ = LEAST[collective]
     for p in range(2, 37):
         model = CostModel(p, 1e6, 1.0, 1.0, 1.0)

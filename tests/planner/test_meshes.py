@@ -266,7 +266,7 @@ def test_expert_parallelism_divides_experts_among_devices():
     assert (answer.parts["expert"][divided] > 0).all()
 
 
-def test_lower_precision_is_faster():
+def test_lower_precision_is_not_slower():
     steps = [seconds(precision=precision, micro_batch=4) for precision in ("float32", "tf32", "bf16", "fp8")]
     assert all(faster <= 1.03 * slower for slower, faster in pairwise(steps))
 

@@ -200,7 +200,7 @@ def test_recomputation_saves_activations_and_adds_compute() -> None:
     assert again.parts.compute == pytest.approx(4 / 3 * stored.parts.compute, rel=0.05)
 
 
-def test_largest_of_two_stages_has_at_least_half_the_states() -> None:
+def test_larger_of_two_stages_has_half_of_the_states_or_more() -> None:
     meshes = Parallelism(), Parallelism(data=2, pipeline=2)
     single, halved = (on_4090(4, mesh, "vgg16").predict(4) for mesh in meshes)
     assert 0.5 <= halved.memory["optimizer"] / single.memory["optimizer"] < 1

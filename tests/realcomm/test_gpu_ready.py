@@ -134,7 +134,7 @@ def test_torch_without_nccl_is_rejected(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(InputError, match="this torch was built without NCCL"):
         check_launch(1, "nccl", 60)
     _, check = doctor._look_at_torch()
-    assert not check.works and check.detail == "1: H200; but torch was built without NCCL"
+    assert not check.works and check.detail == "1: H200, but torch was built without NCCL"
 
 
 @pytest.mark.parametrize(

@@ -291,7 +291,7 @@ UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not dep
     "all_reduce/nccl: NCCL's model does not support buffers; remove buffers": lambda: _on_nccl(
         None, buffers=[np.ones(2, np.float32) for _ in range(16)]
     ),
-    "ranks must be 2, as in its cluster, not 3; remove ranks": lambda: ringlab.load("quickstart").calibrate(3),
+    "ranks must be 2, as in its cluster, not 3; omit ranks": lambda: ringlab.load("quickstart").calibrate(3),
     "all_reduce does not have a root; remove root": lambda: collectives.verify(RING, 4, root=1),
 }
 

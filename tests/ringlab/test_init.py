@@ -46,7 +46,7 @@ def test_init_lists_examples_and_suggests_a_similar_name(ringlab: Ringlab) -> No
 
 
 @pytest.mark.parametrize("name", [name for name, files in EXAMPLES.items() if files[0].endswith(".py")])
-def test_commands_of_an_example_name_its_files(name: str) -> None:
+def test_commands_in_an_example_use_only_its_own_files(name: str) -> None:
     source = FOLDER / EXAMPLES[name][0]
     named = re.findall(r"ringlab \w+ (\S+\.(?:py|toml))", source.read_text())
     assert {Path(file).name for file in named} <= {*EXAMPLES[name]}

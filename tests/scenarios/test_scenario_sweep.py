@@ -135,7 +135,7 @@ def test_invalid_sweep_is_rejected(ringlab, options: list[str], message: str):
     assert (status, out) == (2, "") and message in err and len(err.splitlines()) == 1
 
 
-def test_sweep_curve_has_a_gap_where_a_run_hangs():
+def test_sweep_curve_omits_runs_that_hang():
     figure = sweep_figure("t", "k", [SweepLine("ring", ["1", "2", "3"], [0.1, None, 0.3])])
     (line,) = [line for line in figure.axes[0].lines if line.get_gid() == "ring"]
     assert list(line.get_xdata()) == [0, 2] and list(line.get_ydata()) == [0.1, 0.3]

@@ -124,7 +124,7 @@ def test_calibrate_rejects_options_that_contradict_the_output(
 
 
 @pytest.mark.parametrize("others", [(), ("--runs", "runs.csv")])
-def test_calibrate_options_require_nccl_tests(ringlab: Ringlab, others: tuple[str, ...]):
+def test_calibrate_system_requires_nccl_tests(ringlab: Ringlab, others: tuple[str, ...]):
     done = ringlab("calibrate", "--system", "aws_p4d", *others)
     assert (done.status, "require --nccl-tests FILE" in done.err) == (2, True)
 

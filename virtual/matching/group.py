@@ -1,4 +1,4 @@
-"""The shared state of a process group: its collectives, its messages, and NCCL's order of calls."""
+"""The shared state of a process group: its collectives and messages, and each rank's queue of calls under NCCL."""
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field

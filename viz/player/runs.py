@@ -1,7 +1,7 @@
 """Export one run for the player: all its messages, or a summary over time if the run is large.
 
-The summary contains the mean and the maximum over ranks, because a single rank may have a degraded link. Each column of
-numbers is base64 text: its little-endian bytes, grouped by significance and compressed with zlib.
+The summary contains the mean and the maximum over ranks, because a mean would hide a single rank with a degraded link.
+Each column of numbers is base64 text: its little-endian bytes, grouped by significance and compressed with zlib.
 """
 
 import zlib

@@ -45,7 +45,7 @@ HEADINGS = (  # the last column is only shown with nccl
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """The algorithms and sizes that ``ringlab bench`` measures. Options have the names that nccl-tests uses."""
+    """The algorithms and sizes that ``ringlab bench`` measures. Sizes and repetitions are set as in nccl-tests."""
 
     begin: str = option("1K", "-b", "--minbytes", help="Smallest buffer size, such as 8, 32K or 1M.", metavar="SIZE")
     end: str = option("16M", "-e", "--maxbytes", help="Largest buffer size.", metavar="SIZE")

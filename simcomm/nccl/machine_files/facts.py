@@ -54,7 +54,7 @@ class NetworkUsed(Fact):
 
 @dataclass(frozen=True)
 class Adapter(Fact):
-    """A NIC or network interface. ``kind`` is its type in a log, and "gdr" or "no gdr" in a topology file."""
+    """A NIC or network interface. From a log, ``kind`` is its type. From a topology file, it is "gdr" or "no gdr"."""
 
     name: str
     kind: str

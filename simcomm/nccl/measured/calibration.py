@@ -131,7 +131,7 @@ class Adapted:
     def seconds(
         self, collective: str, sizes: ArrayLike, system: System | None = None, settings: NcclSettings = DEFAULTS
     ) -> Floats:
-        """Return the adapted seconds of a collective at sizes in bytes. Raise InputError as ``find_points`` does."""
+        """Return a collective's times in seconds at sizes in bytes. Raise InputError as ``find_points`` does."""
         return self.seconds_at(self.points(collective, sizes, system, settings))
 
     def log_limits_at(self, points: PredictedPoints) -> Floats:

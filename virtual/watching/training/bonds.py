@@ -138,7 +138,7 @@ class Bonds(Watcher):
                 self._tie_if_equal(logs, place)
 
     def _tie_if_equal(self, logs: Sequence[OptimizerLog], place: int, is_drawn: bool = True) -> None:
-        """Bond a parameter with equal initial values on all ranks. If ``is_drawn`` is True, skip constant values."""
+        """Bond a parameter if all ranks have equal initial values. If ``is_drawn`` is True, skip constant values."""
         if logs[0].parameters[place] in self.missed:
             return
         first_samples = [log.first_sample(place) for log in logs]
