@@ -161,7 +161,7 @@ class TrainingSection(Section):
     classes: int = 10
     images: int = Field(1, ge=1)
     samples_per_epoch: int | None = Field(None, ge=1, le=10**15)
-    price_per_hour: float | None = Field(None, gt=0, allow_inf_nan=False)  # price of one device
+    price_per_hour: float | None = Field(None, gt=0, le=1e6, allow_inf_nan=False)  # dollars for one device
     loader: str | None = None  # must be one of LOADERS
     loader_rate: float | None = Field(None, gt=0, allow_inf_nan=False)  # samples/s of the data loaders of a host
     variable_batches: bool = False  # compute times differ between batches

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from math import inf
+from math import ceil, inf
 from pathlib import Path
 
 from collectives.checks import MOST_RANKS
@@ -182,19 +182,20 @@ def _peer_to_peer(row: Mapping[str, str], gpus: int, interconnect: str) -> bool:
 def find_cheapest(
     instances: Iterable[InstanceType], gpu: str, counts: Sequence[int], system: System
 ) -> InstanceType | None:
-    """Return the instance type that provides a system at the lowest on-demand price per GPU, or None if none does.
+    """Return the instance type that costs least on demand for ``counts`` of a system's GPUs, or None if none matches.
 
-    If the system's own machine is sold, only that instance type counts. Otherwise, an instance type must have the same
-    GPU and suit each number of GPUs in ``counts``, so that one price applies to all of them. For several GPUs, it must
-    also have the same interconnect. For several hosts, it must have as many GPUs per host and at least as fast NICs.
+    A provider's machine, which has the provider's name in parentheses in the hardware catalog, only matches its own
+    instance type. For other machines, an instance type must suit each number of GPUs in ``counts``. For several GPUs,
+    it must have the same interconnect. For several hosts, it must also have as many GPUs and at least as fast NICs.
     """
     priced = [instance for instance in instances if instance.gpu == gpu and instance.price is not None]
-    sold = [instance for instance in priced if instance.machine is not None and instance.machine == system.preset]
-    matches = sold or [instance for instance in priced if all(_is_like(instance, count, system) for count in counts)]
-    return min(matches, key=lambda instance: instance.gpu_price, default=None)
+    matches = [instance for instance in priced if all(_is_like(instance, count, system) for count in counts)]
+    return min(matches, key=lambda each: (each.price or inf) * sum(ceil(n / each.gpus) for n in counts), default=None)
 
 
 def _is_like(instance: InstanceType, devices: int, system: System) -> bool:
+    if "(" in machine_entries().get(str(system.preset), {}).get("title", ""):
+        return instance.machine == system.preset
     if devices > 1 and instance.gpus > 1 and instance.interconnect != LIKE_LINKS.get(system.link):
         return False
     if devices <= system.gpus:

@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,33 +90,37 @@ class DevicePrice(NamedTuple):
 
     dollars: float | None
     note: str | None
+    billed_together: int = 1  # devices of an instance, which is billed whole
+
+    def bill(self, devices: int) -> float | None:
+        """Return the price of ``devices`` devices in dollars per hour. Return None if it is unknown."""
+        return self.dollars and self.dollars * ceil(devices / self.billed_together) * self.billed_together
 
 
 def find_price(spread: SpreadTraining, base: SpreadTraining, counts: Sequence[int]) -> DevicePrice:
     """Return the scenario's hourly price of a device. Without one, return the lowest on-demand price in the price list.
 
-    The scenario's price is not used if a what-if replaces the machine of ``base`` without setting a price. The list is
-    searched for the cluster's own instance type. If it is missing, a comparable type is used that offers all ``counts``
-    of devices, as in ``find_cheapest``.
+    The scenario's price is not used if a what-if replaces the machine of ``base`` without setting a price. A listed
+    price is for the instance type that ``find_cheapest`` returns for ``counts`` of devices.
     """
     stated = spread.training.price_per_hour
     system, base_system = (
         each.cluster.system if isinstance(each.cluster, NcclCluster) else None for each in (spread, base)
     )
-    gpu = None
-    if system is not None:
-        gpu = str(machine_entries().get(str(system.preset), {}).get("gpu", system.gpu.name))
+    gpu = "" if system is None else str(machine_entries().get(str(system.preset), {}).get("gpu", system.gpu.name))
     is_own = (
         system is None or base_system is None or (system.preset, system.gpu) == (base_system.preset, base_system.gpu)
     )
     if stated is not None and (is_own or stated != base.training.price_per_hour):
-        of = f"{gpu} at " if gpu is not None else ""
+        of = f"{gpu} at " * bool(gpu)
         return DevicePrice(stated, f"{of}${stated:.2f} an hour: {PRICE_KEY}.")
-    if system is None or gpu is None:
+    if system is None:
         return DevicePrice(None, None)
     offer = find_cheapest(read_prices(), gpu, counts, system)
     if offer is None:
-        return DevicePrice(None, f"The price list has no instance type like {spread.cluster.title}; set {PRICE_KEY}.")
-    name = f"{offer.name}, {offer.dated.isoformat()}"
-    old = f", older than {OLD_AFTER_DAYS} days: check it first" if is_old(offer, date.today()) else ""
-    return DevicePrice(offer.gpu_price, f"{gpu} at ${offer.gpu_price:.2f} an hour: {name}{old}.")
+        return DevicePrice(None, f"{spread.cluster.title} is not in the price list; set {PRICE_KEY} to see costs.")
+    similar = "" if offer.machine == system.preset else ", a similar machine"
+    name = f"{offer.name}{similar}, {offer.dated.isoformat()}"
+    old = f", older than {OLD_AFTER_DAYS} days: check it first" * is_old(offer, date.today())
+    whole = f"; instances of {offer.gpus} GPUs are billed whole" * any(number % offer.gpus for number in counts)
+    return DevicePrice(offer.gpu_price, f"{gpu} at ${offer.gpu_price:.2f} an hour: {name}{old}{whole}.", offer.gpus)

@@ -62,15 +62,16 @@ def test_search_lists_the_fastest_meshes_with_prices(answer_of):
 
 
 def test_search_compares_the_values_of_a_what_if_key(answer_of):
-    answer, out = answer_of("search", "--what-if", "preset=dgx-h100,dgx-b200,rtx4090-pcie", "--target-tokens", "1e10")
-    assert [case["value"] for case in answer["cases"]] == ["dgx-h100", "dgx-b200"] and answer["key"] == "preset"
+    presets = "preset=dgx-h100,dgx-b200,rtx4090-pcie,a3-megagpu-8g"
+    answer, out = answer_of("search", "--what-if", presets, "--target-tokens", "1e10")
+    assert [case["value"] for case in answer["cases"]] == ["dgx-h100", "dgx-b200", "a3-megagpu-8g"]
     assert any("rtx4090-pcie" in reason for reason in answer["refused"])
     best = [case["best"][0] for case in answer["cases"]]
     assert best[1]["tokens_per_s"] > 1.5 * best[0]["tokens_per_s"]
     money = best[0]["money"]
     assert money["hours"] == pytest.approx(1e10 / best[0]["tokens_per_s"] / 3600, rel=1e-5)
     assert money["dollars_interval"][0] < money["dollars"] < money["dollars_interval"][1]
-    assert "Cheapest for 1e+10 tokens: preset dgx-" in out
+    assert "Cheapest with a price for 1e+10 tokens: preset dgx-" in " ".join(out.split()) and "h (80 %)" in out
 
 
 def test_saved_runs_are_used_until_removed(ringlab, scenario, tmp_path):
@@ -121,9 +122,13 @@ def test_price_comes_from_a_comparable_instance_type(machine, gpu, nodes, device
     assert nodes == 1 or instance.nic_bandwidth >= system.nic * 1e9
 
 
-def test_price_is_none_if_instance_networks_are_too_slow():
-    system = describe_preset("rtx4090-pcie", 2, 8, net="ib", nic="3200 Gbit/s")
-    assert find_cheapest(read_prices(), "RTX 4090", [16], system) is None
+@pytest.mark.parametrize(
+    ("machine", "gpu", "network"),
+    [("rtx4090-pcie", "RTX 4090", {"net": "ib", "nic": "3200 Gbit/s"}), ("a3-megagpu-8g", "H100 SXM", {}),
+     ("coreweave-a100", "A100 80GB SXM", {})],
+)  # fmt: skip
+def test_price_is_none_if_no_instance_type_matches(machine, gpu, network):
+    assert find_cheapest(read_prices(), gpu, [16], describe_preset(machine, 2, 8, **network)) is None
 
 
 def test_all_device_counts_use_the_price_of_one_instance_type():
@@ -137,6 +142,10 @@ def test_all_device_counts_use_the_price_of_one_instance_type():
             prices.add(round(hourly / devices, 6))
         assert sum(" an hour: " in note for note in answer.notes) == 1
     assert prices == {55.04 / 8}
+    half = predict_devices(scenario, [4])
+    (epoch,) = [row.epoch for row in half.cases[0].rows]
+    assert epoch.dollars / epoch.seconds * 3600 == pytest.approx(21.957642)
+    assert "; instances of 8 GPUs are billed whole." in " ".join(half.conclusions)
 
 
 def test_network_description_omits_the_validation_note():

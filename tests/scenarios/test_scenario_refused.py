@@ -61,6 +61,7 @@ WRONG = {
         "training={}": "training.gradient_sync is missing; set for example",
         "training.gradient_sync=['ring', 'unchunked_ring']": "sync.1: all_reduce/unchunked_ring: its 4 ranks add in",
         "training.sequence=128": "training: sequence only applies to transformers, and model is 'resnet18'; remove",
+        "training.price_per_hour=1e300": "price_per_hour = 1e+300 should be less than or equal to 1000000",
         "training.sequence=4096; training.model=gpt2": "sequence = 4096: gpt2 has 1024 positions; use at most 1024",
         "plan={target_samples=1.0, target_tokens=1.0}": "plan: target_samples and target_tokens are mutually exclusive",
         "training.dataset=mnist": "unknown training.dataset 'mnist'; choose one of digits, cifar10",

@@ -270,12 +270,12 @@ def test_figure_axes_have_units_and_ticks_around_the_data(rates: list[float]) ->
     plan = money_figure("", "", [Priced("x", "V100", (8, 9, 10), (rate,) * 3, True) for rate in rates], (inf, inf))
     for axes, label in zip((scaling, *plan.axes, sweep), labels, strict=True):
         for axis in (axes.yaxis, axes.xaxis) if axes is not sweep else (axes.yaxis,):
-            low, high = axis.get_data_interval()
-            ticks = [
-                tick for tick in axis.get_majorticklocs() if np.prod(np.subtract(tick, axis.get_view_interval())) <= 0
-            ]
+            (low, high), (left, right) = axis.get_data_interval(), axis.get_view_interval()
+            ticks = [tick for tick in axis.get_majorticklocs() if left <= tick <= right]
             assert min(ticks) <= low and max(ticks) >= high and len(ticks) >= 2
         assert axes.get_ylabel() == label and axes.get_xlabel()
         assert axes.yaxis.get_tightbbox(None).x0 > 0
+    (empty,) = money_figure("", "", [], (inf, 5.0)).axes
+    assert len(empty.get_xticks()) >= 2 and len(empty.get_yticks()) >= 2
     assert "e+" not in "".join(text.get_text() for text in plan.axes[0].get_yticklabels())
     assert sweep.yaxis.get_major_formatter()(2e-5, 0) == "20 us"

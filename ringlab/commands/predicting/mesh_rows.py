@@ -7,6 +7,7 @@ from typing import Any
 from planner.memory import PARTS
 from planner.search import FoundMeshes, choose_runs, what_would_fit, why_others_lose, why_too_large
 from ringlab.shared.answer import AnswerRecord
+from ringlab.shared.machines import DevicePrice
 from ringlab.table import Format, format_digits, format_interval
 
 PRICE = "dollars_per_billion_tokens"
@@ -40,7 +41,7 @@ def _interval_of(name: str) -> str:
     return f"{name.partition('_')[0]}_interval"
 
 
-Money = tuple[float | None, float | None]  # dollars per device and hour, and the tokens to train on; None if unknown
+Money = tuple[DevicePrice, float | None]  # the price of a device, and the tokens to train on; None if unknown
 
 
 def make_case(value: str, meshes: FoundMeshes, money: Money, *, top: int, with_reasons: bool, fill: float) -> Case:
@@ -93,7 +94,7 @@ def _make_row(meshes: FoundMeshes, number: int, factor: float, money: Money) -> 
         "memory_parts": {name: float(meshes.memory[name][number]) for name in PARTS},
         "chance_to_run": float(meshes.chance[number]),
     }  # fmt: skip
-    hourly = None if price is None else price * meshes.training.job.parallelism.devices
+    hourly = price.bill(meshes.training.job.parallelism.devices)
     if hourly is not None:
         row |= bounded(PRICE, hourly / 3600 / rate * 1e9)
     if tokens is not None:

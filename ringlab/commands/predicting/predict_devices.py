@@ -202,7 +202,7 @@ def predict_devices(
             done, total = number * len(devices) + place, len(values) * len(devices)
             tick(0, done, total, f"predictions, {count(each, 'device')}")
             try:
-                rows.append(_predict_row(each, spread, training, price.dollars))
+                rows.append(_predict_row(each, spread, training, price.bill(each)))
             except InputError as error:
                 refused.append(Refused(each, str(error)))
         if price.note is not None and any(row.epoch or row.target for row in rows):
@@ -240,12 +240,11 @@ def _join_sources(values: Sequence[str], trainings: Sequence[Training]) -> str:
     return "; ".join(f"{source} ({', '.join(map(cut, named))})" for source, named in values_of.items())
 
 
-def _predict_row(devices: int, spread: SpreadTraining, training: Training, price: float | None) -> DevicesRow:
-    """Predict the step on ``devices`` devices at ``price`` dollars per device and hour."""
+def _predict_row(devices: int, spread: SpreadTraining, training: Training, hourly: float | None) -> DevicesRow:
+    """Predict the step on ``devices`` devices at ``hourly`` dollars per hour for all devices."""
     check_devices(spread.cluster, devices)
     step, alone = training.predict(devices), training.rate_alone
     bounds, shares = step.interval(), step.efficiency_interval()
-    hourly = None if price is None else price * devices
     shape, epoch, tokens_per_s, mfu = training.job.model.shape, spread.training.epoch, None, None
     context = None if shape is None else shape.context
     with refusals_about(f"{spread.path}: plan"):
@@ -303,8 +302,7 @@ def _conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
                 f"{where}on {name_some(above)} devices, the efficiency exceeds 100%: each device updates only its "
                 "shard of the parameters, but a single device updates all of them."
             )
-        risk = describe_chance(on, last.memory["total"], last.chance_to_run)
-        sentences += [] if risk is None else [risk]
+        sentences += filter(None, [describe_chance(on, last.memory["total"], last.chance_to_run)])
     return [sentence[0].upper() + sentence[1:] for sentence in sentences]
 
 

@@ -29,7 +29,7 @@ from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, SizeOptions, dr
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import parse_world_sizes
-from ringlab.table import NOTHING, Line, Part, Sentences, Table, format_digits, format_whole
+from ringlab.table import NOTHING, Format, Line, Part, Sentences, Table, format_digits, format_whole, time_unit
 from scenarios.loader import SpreadTraining, read_spread_training
 
 GIB = 2**30
@@ -135,13 +135,15 @@ class SearchAnswer(Answer):
             yield from self._case(case)
         bills = [(name, case, case.best[0]["money"]) for name, case in named if self.tokens and case.best]
         if bills:
-            rows = [[*name, *_bill(money)] for name, _, money in bills]
-            yield Table(f"{self.tokens:.3g} tokens", [*keys, "days (80 %)", "$ (80 %)"], rows)
+            unit, form = time_unit(3600 * money["hours"] for *_, money in bills)
+            rows = [[*name, *_bill(money, form)] for name, _, money in bills]
+            yield Table(f"{self.tokens:.3g} tokens", [*keys, f"{unit} (80 %)", "$ (80 %)"], rows)
             _, case, money = min(bills, key=lambda bill: (bill[2].get("dollars", inf), bill[2]["hours"]))
-            value, (days, dollars) = f"{self.key} {case.value}, " if self.key else "", _bill(money)
-            cheapest = f"Cheapest for {self.tokens:.3g} tokens: {value}{case.devices} x {case.machine}, "
-            cost = "" if dollars == NOTHING else f" for ${dollars}"
-            yield Sentences([f"{cheapest}{case.best[0]['mesh']}. It takes {days} days{cost}."])
+            value, (time, dollars) = f"{self.key} {case.value}, " if self.key else "", _bill(money, form)
+            which, cost = ("Fastest", "") if dollars == NOTHING else ("Cheapest", f" for ${dollars}")
+            which += " with a price" * (len(bills) > sum("dollars" in bill for *_, bill in bills) > 0)
+            best = f"{which} for {self.tokens:.3g} tokens: {value}{case.devices} x {case.machine}, "
+            yield Sentences([f"{best}{case.best[0]['mesh']}. It takes {time} {unit}{cost}."])
         if self.refused or self.notes:
             yield Sentences((*self.refused, *self.notes))
 
@@ -187,9 +189,8 @@ def _rates(row: Row) -> list[str]:
     return [row["mesh"], format_value(row, "tokens_per_s", format_whole), f"{row['mfu']:.0%}"]
 
 
-def _bill(money: Row) -> list[str]:
-    days = format_value(money, "hours", lambda hours: format_digits(hours / 24))
-    return [days, format_value(money, "dollars", format_whole)]
+def _bill(money: Row, form: Format) -> list[str]:
+    return [format_value(money, "hours", lambda hours: form(3600 * hours)), format_value(money, "dollars")]
 
 
 def _step_table(case: Case) -> Table:
@@ -222,8 +223,7 @@ def _nothing_fits(title: str, case: Case) -> Iterator[Part]:
 
 def _sentences(case: Case) -> Iterator[str]:
     best, learning = case.best[0], case.learning
-    is_fastest = learning is not None or case.fitting == 1  # false with --mesh
-    fastest = f"; the fastest: {best['mesh']}" if is_fastest else ""
+    fastest = f"; the fastest: {best['mesh']}" * (learning is not None or case.fitting == 1)  # not with --mesh
     yield f"{case.meshes} meshes, of which {case.fitting} fit{fastest}."
     parts = ", ".join(f"{name} {nbytes / GIB:.1f}" for name, nbytes in best["memory_parts"].items())
     yield f"Its memory is {best['memory_bytes'] / GIB:.1f} GiB per device: {parts}."
@@ -267,7 +267,7 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
                 fitting, compared = len(meshes.order), None
                 if options.mesh is not None:
                     meshes, compared = keep_mesh(meshes, options.mesh)
-                money = price.dollars, tokens
+                money = price, tokens
                 shown = make_case(value, meshes, money, top=options.top, with_reasons=options.why, fill=options.fill)
                 cases.append(replace(shown, fitting=fitting))
                 found.append(meshes)
