@@ -18,7 +18,7 @@ from simcomm.nccl.catalogue import find_gpu, match_gpu
 
 SOME_FLOPS = 1e9  # per sample, in a model that is then scaled to match known rates
 # names in published series by the beginning of catalog names
-SERIES_GPUS = {"V100 ": "V100", "P100 ": "P100", "A100 80GB": "A100-80", "A100 ": "A100"}
+SERIES_GPUS = {"V100 ": "V100", "P100 ": "P100", "A100 80GB": "A100-80", "A100 ": "A100", "A800 ": "A100-80"}
 
 
 @dataclass(frozen=True, eq=False)

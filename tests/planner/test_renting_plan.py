@@ -93,6 +93,7 @@ def test_known_rate_narrows_the_estimates_of_other_gpus() -> None:
         guessed = GpuRates(job, {}, [gpu, "L40S"]).rate(gpu)
         assert (guessed.rate, guessed.spread) == pytest.approx((expected.rate, expected.spread))
     measured = GpuRates(job, {"V100": 1000.0}, names)
+    assert len({GpuRates(job, {}, [gpu]).rate(gpu) for gpu in ("A100 80GB SXM", "A800 SXM")}) == 1
     assert measured.rate("V100 SXM2 32GB") == OneGpuRate(1000.0, MEASURED_SPREAD)
     assert measured.rate("A100 40GB SXM").spread < GpuRates(job, {}, names).rate("A100 40GB SXM").spread
 
