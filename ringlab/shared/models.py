@@ -32,8 +32,7 @@ from scenarios.training_section import TrainingSection
 def find_job(training: TrainingSection, folder: Path) -> Job:
     """Return the training job of a scenario file in ``folder``.
 
-    Raise InputError if the model, or the profile that training.compute.profile names, is unknown or invalid, or if keys
-    contradict each other.
+    Raise InputError if the model or training.compute.profile is unknown or invalid, or if keys exclude each other.
     """
     name = None if training.compute is None else training.compute.profile
     is_global = "global_batch_size" in training.model_fields_set

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from math import inf
@@ -15,6 +16,7 @@ from collectives.quoting import quote
 from collectives.records.model_profile import read_model_profile, shipped_model_profiles
 from collectives.units import count
 from planner.beliefs import describe_chance
+from planner.clusters import host_of_cluster
 from planner.gpus import describe_unpublished
 from planner.jobs import Job
 from planner.prediction import is_language
@@ -40,7 +42,7 @@ from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import MOST_CASES
 from ringlab.table import MOST_ROWS, Bounds, Part, Sentences, Table, format_interval
-from scenarios.loader import PlannedTraining, read_planned_training
+from scenarios.loader import PlannedTraining, read_planned_training, read_spread_training
 from scenarios.sections import PlanSection
 
 OLD, BEYOND = "†", "‡"  # mark an old price, and an interval that ends beyond a limit
@@ -66,9 +68,8 @@ class PlanOptions:
     @property
     def overrides(self) -> tuple[str, ...]:
         """The options that override keys of the scenario's ``[plan]``, as strings for ``--set``."""
-        keys = {name: value for name, value in vars(self).items() if name != "prices" and value is not None}
-        if not self.spot:
-            del keys["spot"]
+        keys = {name: value for name, value in vars(self).items() if value is not None and value is not False}
+        keys.pop("prices", None)
         return tuple(
             f"plan.{key}={json.dumps(value) if isinstance(value, str | bool) else value}" for key, value in keys.items()
         )
@@ -167,9 +168,8 @@ class PlanAnswer(Answer):
     @property
     def target(self) -> str:
         """The length of the training in tokens, or in samples for models other than transformers."""
-        return (
-            f"{self.target_samples:,.0f} samples" if self.target_tokens is None else f"{self.target_tokens:,.0f} tokens"
-        )
+        tokens = self.target_tokens
+        return f"{self.target_samples:,.0f} samples" if tokens is None else f"{tokens:,.0f} tokens"
 
     @property
     def limits(self) -> Limits:
@@ -178,12 +178,11 @@ class PlanAnswer(Answer):
 
     def draw(self, path: Path | str) -> None:
         """Plot time against cost as .png, .svg or .pdf. Raise InputError for any other suffix."""
-        dots = []
-        for row in self.candidates:
-            (fewest, most), (least, highest) = row.hours_80, row.cost_80
-            dots.append(
-                viz.Priced(row.label, row.gpu, (fewest, row.hours, most), (least, row.cost, highest), row.front)
-            )
+        dots = [
+            viz.Priced(row.label, row.gpu, (fewest, row.hours, most), (least, row.cost, highest), row.front)
+            for row in self.candidates
+            for (fewest, most), (least, highest) in [(row.hours_80, row.cost_80)]
+        ]
         subtitle = f"{self.target}; prices of {self.prices_newest} and before; lines: 80 % intervals"
         viz.write_figure(viz.money_figure(f"{self.title}: time and cost", subtitle, dots, self.limits), path)
 
@@ -210,8 +209,7 @@ class PlanAnswer(Answer):
         return Table(title, headings, [row.cells(self.limits) for row in shown], words=3 + len(meshes))
 
     def _legend(self, shown: Sequence[PlanRow]) -> Iterator[str]:
-        more = len(self.candidates) - len(shown)
-        if more:
+        if more := len(self.candidates) - len(shown):
             yield f"{more} more expensive candidates are not shown; --json writes all"
         names = dict.fromkeys(row.bottleneck.split()[0] for row in shown)
         words = [f"{name}: {WORDS[name]}" for name in names if name in WORDS and name != "compute"]
@@ -256,7 +254,7 @@ def plan(
     instances = _offered(read_prices(options.prices), wanted, planned.path)
     candidates = _candidates(instances, wanted)
     with refusals_about(str(planned.path)):
-        steps = _step_source(planned, job, {estimate.gpu for estimate in instances})
+        steps = _step_source(planned, job, {estimate.gpu for estimate in instances}, overrides)
     with computing(progress, f"predicting {len(candidates)} candidates") as tick:
         screened = screen(candidates, steps, samples, lambda done: tick(0, done, len(candidates), "candidates"))
     if not (screened.estimates or screened.too_small):  # report the reason for the largest number of GPUs
@@ -330,11 +328,13 @@ def _candidates(instances: Iterable[InstanceType], wanted: PlanSection) -> list[
     return candidates
 
 
-def _step_source(planned: PlannedTraining, job: Job, gpus: Collection[str]) -> CandidateSteps:
+def _step_source(planned: PlannedTraining, job: Job, gpus: Collection[str], overrides: Sequence[str]) -> CandidateSteps:
     compute, files = planned.training.compute, [*planned.plan.profiles]
     known = dict(planned.plan.known_rates)
-    if compute is not None and compute.rate is not None and compute.gpu is not None:
-        known[compute.gpu] = compute.rate
+    if compute is not None and compute.phases is not None:
+        compute = compute.model_copy(update={"rate": job.batch / compute.phases.total})
+    if compute is not None and compute.rate is not None:
+        known[compute.gpu or _gpu_of_cluster(planned.path, overrides, compute.rate)] = compute.rate
     if compute is not None and compute.profile is not None and compute.profile not in shipped_model_profiles():
         files.append(compute.profile)
     for place in (planned.path.parent / name for name in files):
@@ -346,6 +346,15 @@ def _step_source(planned: PlannedTraining, job: Job, gpus: Collection[str]) -> C
     own_runs = {gpu: runs for gpu in sorted(gpus) if (runs := find_own_runs(gpu, job.framework)) is not None}
     is_searched = "parallelism" not in planned.training.model_fields_set
     return CandidateSteps(language, own=own_runs, is_searched=is_searched)
+
+
+def _gpu_of_cluster(path: Path, overrides: Sequence[str], rate: float) -> str:
+    with suppress(InputError):  # a plan needs no valid cluster
+        if isinstance(gpu := host_of_cluster(read_spread_training(path, overrides).cluster).gpu, str):
+            return gpu
+    raise InputError(
+        f'training.compute: plan needs the GPU of this rate; set compute = {{rate = {rate:.4g}, gpu = "H100 SXM"}}'
+    )
 
 
 def _price_notes(
@@ -371,8 +380,7 @@ def _advise(within: Sequence[CostEstimate], ranked: Sequence[CostEstimate], limi
         late, dear = first.hours_80[1] > limits.deadline, first.dollars_80[1] > limits.budget
         beyond = " and ".join(["late"] * late + ["over budget"] * dear)
         more = f"; the high end is {beyond}" if beyond else ""
-        step = first.step
-        risk = describe_chance(f"On {first.candidate.label}", step.memory["total"], step.chance_to_run)
+        risk = describe_chance(f"On {first.candidate.label}", first.step.memory["total"], first.step.chance_to_run)
         return " ".join([f"{which}: {_describe(first)}{more}.", *filter(None, [risk])])
     limit_texts = [f"within {limits.deadline:.3g} h"] * (limits.deadline < inf)
     limit_texts += [f"for ${limits.budget:.4g}"] * (limits.budget < inf)
@@ -384,10 +392,8 @@ def _advise(within: Sequence[CostEstimate], ranked: Sequence[CostEstimate], limi
 
 
 def _describe(estimate: CostEstimate) -> str:
-    hours, dollars = (
-        format_interval(estimate.hours, estimate.hours_80),
-        format_interval(estimate.dollars, estimate.dollars_80),
-    )
+    hours = format_interval(estimate.hours, estimate.hours_80)
+    dollars = format_interval(estimate.dollars, estimate.dollars_80)
     return f"{estimate.candidate.label} ({estimate.candidate.order}): {hours} hours, ${dollars}"
 
 
@@ -402,7 +408,6 @@ def _row(
         price_per_hour=candidate.price, price_is_old=is_old(instance, today), samples_per_s=step.rate,
         efficiency=step.efficiency, bottleneck=part if part == "compute" else f"{part} {share:.0%}",
         mesh=step.mesh if is_searched else "", memory_bytes=step.memory["total"], chance_to_run=step.chance_to_run,
-        hours=estimate.hours,
-        hours_80=estimate.hours_80, cost=estimate.dollars, cost_80=estimate.dollars_80,
+        hours=estimate.hours, hours_80=estimate.hours_80, cost=estimate.dollars, cost_80=estimate.dollars_80,
         high_end_within_limits=limits.allow(estimate.hours_80[1], estimate.dollars_80[1]), front=is_front,
     )  # fmt: skip
