@@ -16,11 +16,10 @@ from collectives.records.model_profile import (
     shipped_model_profiles,
 )
 from collectives.training.workload import TO_TRAIN_ON
-from planner.beliefs import Belief, believe
 from planner.clusters import host_of_cluster
 from planner.gpus import PRECISIONS, can_multiply, describe_unpublished, is_published
 from planner.hosts import Host
-from planner.jobs import PROFILES, Job, even_model, find_model, models
+from planner.jobs import PROFILES, Job, even_model, find_model, models, transformer_model
 from planner.prediction import SOURCE, Training, is_language
 from planner.rates import find_compute
 from planner.runs import find_own_runs
@@ -29,10 +28,11 @@ from scenarios.loader import SpreadTraining
 from scenarios.training_section import TrainingSection
 
 
-def find_job(training: TrainingSection, folder: Path) -> Job:
+def find_job(training: TrainingSection, folder: Path, *, is_traced: bool = True) -> Job:
     """Return the training job of a scenario file in ``folder``.
 
-    Raise InputError if the model or training.compute.profile is unknown or invalid, or if keys exclude each other.
+    If ``is_traced`` is False, the model must be a transformer, and its profile has equal layers. Raise InputError if
+    the model or training.compute.profile is unknown or invalid, or if keys exclude each other.
     """
     name = None if training.compute is None else training.compute.profile
     is_global = "global_batch_size" in training.model_fields_set
@@ -48,6 +48,8 @@ def find_job(training: TrainingSection, folder: Path) -> Job:
             f"dataset {quote(training.dataset)} contains images, but model {quote(training.model)} expects tokens; "
             "remove dataset"
         )
+    elif not is_traced and training.shape is None:
+        profile = transformer_model(training.model)
     else:
         profile = find_training_model(training.model, folder, training.shape, training.parameters)
     return Job(
@@ -129,7 +131,7 @@ def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
         if spread.training.variable_batches and host.gpu is None:
             raise InputError('variable_batches requires transport = "nccl"; set it, or remove variable_batches')
         job = find_job(spread.training, spread.folder)
-        language = _find_language_model(spread.training, job, host)
+        language = find_language_model(spread.training, job, host)
     if language is not None:
         return language
     with refusals_about(f"{spread.path}: training.compute"):
@@ -146,7 +148,12 @@ def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
         return Training(job, host, find_compute(job, gpu, **stated))
 
 
-def _find_language_model(training: TrainingSection, job: Job, host: Host) -> Training | None:
+def find_language_model(training: TrainingSection, job: Job, host: Host) -> Training | None:
+    """Return the training of a language model whose compute time follows from its dimensions, else None.
+
+    Saved runs on the same GPU and framework adapt the prediction. Raise InputError if the GPU does not support the
+    job's precision.
+    """
     named = replace(job, optimizer=named_optimizer(training))
     if host.gpu is None or training.compute is not None or not is_language(named):
         if "framework" in training.model_fields_set:
@@ -155,30 +162,16 @@ def _find_language_model(training: TrainingSection, job: Job, host: Host) -> Tra
                 "GPUs without given compute times; remove it"
             )
         return None
-    check_precision(host.device.name, training.precision, "training.precision")
-    belief, note = find_belief(host.device.name, training.framework)
-    adapted = "" if note is None else f", {note[0].lower()}{note[1:].removesuffix('.')}"
-    if note is None and not is_published(host.device.name):
-        adapted = f"; {describe_unpublished([host.device.name])}"
-    return Training(named, host, None, belief, SOURCE + adapted)
-
-
-def check_precision(gpu: str, precision: str, key: str) -> None:
-    """Raise InputError if a GPU does not support a precision. ``key`` is the key to change."""
-    if not can_multiply(gpu, precision):
+    gpu = host.device.name
+    if not can_multiply(gpu, job.precision):
         known = ", ".join(name for name in PRECISIONS if can_multiply(gpu, name))
-        raise InputError(f"{gpu} does not support {precision}; set {key} to {known}")
+        raise InputError(f"{gpu} does not support {job.precision}; set precision to {known}")
+    own_runs = find_own_runs(gpu, training.framework)
+    if own_runs is not None:
+        return Training(named, host, None, own_runs.belief, f"{SOURCE}, adapted to {own_runs.title}")
+    return Training(named, host, source=SOURCE if is_published(gpu) else f"{SOURCE}; {describe_unpublished([gpu])}")
 
 
 def named_optimizer(training: TrainingSection) -> str:
     """Return the scenario's optimizer, or "adamw" (usual for language models) if it names none."""
     return str(training.optimizer) if "optimizer" in training.model_fields_set else "adamw"
-
-
-def find_belief(gpu: str, framework: str) -> tuple[Belief, str | None]:
-    """Return the parameters of the planner's performance model, and a note on the saved runs that adapted them.
-
-    Only the user's runs with this GPU and framework are used. Without such runs, the note is None.
-    """
-    own_runs = find_own_runs(gpu, framework)
-    return (believe(), None) if own_runs is None else (own_runs.belief, f"Adapted to {own_runs.title}.")

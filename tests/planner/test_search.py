@@ -166,7 +166,7 @@ def test_requested_mesh_is_compared_with_the_fastest(answer_of):
     "options, message",
     [
         (("--export", "megatron=a"), "search --export was removed; the guide to search lists the options"),
-        (("--set", 'training.model="resnet50"'), "is not a transformer with known dimensions"),
+        (("--set", 'training.model="resnet50"'), "is not a GPT or Llama with known dimensions"),
         (("--set", 'cluster.transport="ideal"'), "transport"),
         (("--set", UNLISTED, "--devices", "8"), "search requires a GPU from the catalog, but"),
         (("--set", "training.framework=jaxtitan"), "jaxtitan"),
@@ -174,7 +174,7 @@ def test_requested_mesh_is_compared_with_the_fastest(answer_of):
         (("--bits", "4"), "requires --lora RANK"),
         (("--optimizer", "lion"), "unknown optimizer 'lion'"),
         (("--what-if", "color=red"), "--what-if: unknown key 'color'"),
-        (("--precision", "nvfp4"), "H100 SXM does not support nvfp4; set --precision to bf16, fp16, fp8,"),
+        (("--precision", "nvfp4"), "H100 SXM does not support nvfp4; set precision to bf16, fp16, fp8,"),
         (("--what-if", "sequence=long"), 'training.sequence = "long" must be an integer'),
         (("--mesh", "zero3 64, mb 3"), "'zero3 64, mb 3' is not a mesh of 64 devices; did you mean zero3 64, mb"),
         (("--mesh", "ddp 64, mb 1"), "mesh 'ddp 64, mb 1' does not fit: it needs"),

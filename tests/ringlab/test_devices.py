@@ -202,7 +202,7 @@ def test_devices_with_too_little_memory_are_reported() -> None:
         ("training.compute={profile = 'none.json'}", 8, "none.json"),
         ("training={framework='nemo', compute={rate=9.0}}", 8, "framework = 'nemo' only applies to language models"),
         ("training.model='gpt3'", 8, r"gpt2_xl\.toml: training: unknown model 'gpt3'; did you mean gpt2"),
-        ("cluster.preset='dgx-1-v100'", 8, "V100 SXM2 32GB does not support bf16; set training.precision to fp16,"),
+        ("cluster.preset='dgx-1-v100'", 8, "V100 SXM2 32GB does not support bf16; set precision to fp16,"),
         ("training.seed=1", 12, "12 devices do not fill hosts of 8"),
     ],
 )

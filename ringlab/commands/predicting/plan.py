@@ -344,7 +344,8 @@ def _step_source(planned: PlannedTraining, job: Job, gpus: Collection[str], over
     if known or compute is not None or not is_language(language):
         return CandidateSteps(job, GpuRates(job, known, gpus))
     own_runs = {gpu: runs for gpu in sorted(gpus) if (runs := find_own_runs(gpu, job.framework)) is not None}
-    is_searched = "parallelism" not in planned.training.model_fields_set
+    keys = ("parallelism", "gradient_sync", "accumulate", "sync_every")
+    is_searched = planned.training.model_fields_set.isdisjoint(keys)
     return CandidateSteps(language, own=own_runs, is_searched=is_searched)
 
 

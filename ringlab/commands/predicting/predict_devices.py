@@ -14,8 +14,8 @@ from collectives.quoting import cut, name_some
 from collectives.removed import RENAMED_WHAT_IFS, warn_renamed
 from collectives.units import count, format_size
 from planner.beliefs import describe_chance
-from planner.clusters import check_devices, describe_network, host_of_cluster
-from planner.gpus import PRECISIONS, find_gpu
+from planner.clusters import check_devices, describe_network
+from planner.gpus import PRECISIONS
 from planner.prediction import Training
 from ringlab.commands.predicting.predict_sweep import full_key, parse_sweep
 from ringlab.shared.answer import Answer
@@ -251,10 +251,9 @@ def _predict_row(devices: int, spread: SpreadTraining, training: Training, hourl
         target = spread.plan.find_samples(context)
     if context is not None:
         tokens_per_s = step.rate * context
-        gpu, precision = host_of_cluster(spread.cluster).gpu, spread.training.precision
-        if isinstance(gpu, str) and precision in PRECISIONS:
-            peak = find_gpu(gpu).peak(precision) * devices
-            mfu = tokens_per_s * training.job.token_flops / peak
+        host, precision = training.host, training.job.precision
+        if isinstance(host.gpu, str) and precision in PRECISIONS:
+            mfu = tokens_per_s * training.job.token_flops / (host.device.peak(precision) * devices)
     return DevicesRow(
         devices=devices,
         parallelism=", ".join(each.label for each in (step.job.parallelism, spread.algorithm) if each is not None),

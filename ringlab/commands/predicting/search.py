@@ -14,17 +14,18 @@ from collectives.quoting import quote, suggest
 from collectives.records.model_profile import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
 from collectives.training.parallelism import FRAMEWORKS, Parallelism
 from planner.clusters import check_devices, describe_network, host_of_cluster
-from planner.gpus import PRECISIONS, describe_unpublished, is_published
-from planner.jobs import BITS, OPTIMIZERS, Job, SearchedMesh, transformer_model
+from planner.gpus import PRECISIONS
+from planner.jobs import BITS, OPTIMIZERS, SearchedMesh
 from planner.memory import FILL
-from planner.prediction import Training
+from planner.prediction import KINDS, SOURCE, Training
 from planner.search import FoundMeshes, keep_mesh, search
 from planner.step import PARTS
 from ringlab.commands.predicting.mesh_rows import PRICE, Case, Row, format_value, make_case
 from ringlab.commands.predicting.predict_sweep import KEYS, full_key, parse_sweep
 from ringlab.shared.answer import NOT_IN_JSON, Answer
+from ringlab.shared.failures import refusals_about
 from ringlab.shared.machines import find_price
-from ringlab.shared.models import check_precision, find_belief, named_optimizer
+from ringlab.shared.models import find_job, find_language_model
 from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, SizeOptions, drawing, option, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress, computing, draw_to
@@ -34,6 +35,7 @@ from scenarios.loader import SpreadTraining, read_spread_training
 
 GIB = 2**30
 TOKENS, BILLION = "tokens/s (80 %)", "$ a billion\ntokens"
+KEPT = ("experts", "top_k", "bucket_mb", "overlap", "half_weights", "gradient_bytes")  # apply to every mesh
 NONE_FITS = ["none fits", NOTHING, NOTHING, NOTHING]
 
 
@@ -246,13 +248,11 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
     key, values = (None, [""]) if options.what_if is None else parse_sweep(options.what_if, "--what-if")
     cases, found, notes, refused = list[Case](), list[FoundMeshes](), dict[str, None](), list[str]()
     varied = list[tuple[str, SpreadTraining, list[int]]]()
+    counts = [] if options.devices is None else parse_world_sizes(options.devices, "--devices", most=1 << 20)
     for value in values:
         with _refusing(key, value, refused):
             spread = base if key is None else read_spread_training(scenario, (*overrides, f"{_full_name(key)}={value}"))
-            counts = [spread.cluster.world_size]
-            if options.devices is not None:
-                counts = parse_world_sizes(options.devices, "--devices", most=1 << 20)
-            varied.append((value, spread, counts))
+            varied.append((value, spread, counts or [spread.cluster.world_size]))
     every = [number for *_, counts in varied for number in counts]
     model = base.training.model
     context = parse_transformer(model)[1].context if is_transformer(model) else 1
@@ -262,7 +262,7 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
         with _refusing(key, value, refused):
             price = find_price(spread, base, every if KEYS.get(key or "", key) == KEYS["nodes"] else counts)
             for devices in counts:
-                training, adapted = _make_training(spread, devices, options)
+                training = _make_training(spread, devices, options)
                 meshes = search(training, options.fill)
                 fitting, compared = len(meshes.order), None
                 if options.mesh is not None:
@@ -271,17 +271,16 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
                 shown = make_case(value, meshes, money, top=options.top, with_reasons=options.why, fill=options.fill)
                 cases.append(replace(shown, fitting=fitting))
                 found.append(meshes)
-                gpu = training.host.device.name
-                text = "" if is_published(gpu) else describe_unpublished([gpu])
-                unpublished = f"{text[:1].upper()}{text[1:]}." * bool(text)
-                about = (compared, adapted, unpublished, *describe_network(spread.cluster), price.note)
+                text = training.source.removeprefix(SOURCE).lstrip(",; ")
+                source = f"{text[:1].upper()}{text[1:]}." * bool(text)
+                about = (compared, source, *describe_network(spread.cluster), price.note)
                 notes |= dict.fromkeys(filter(None, about))
     if not cases:
         raise InputError(refused[0].removesuffix("."))
     if found[0].training.job.framework == FRAMEWORKS[0]:
         notes["No framework is set, so its factor is 1; published factors are within 10 % of 1."] = None
-    if {*base.training.parallelism} - {"experts", "top_k"}:
-        notes["All meshes are searched; `predict --devices` predicts the one in training.parallelism."] = None
+    if {*base.training.parallelism} - {*KEPT} or base.training.accumulate > 1:
+        notes["All meshes and microbatches are searched; `predict --devices` predicts those of [training]."] = None
     return SearchAnswer(
         title=base.title, file=str(base.path), model=base.training.model, precision=found[0].training.job.precision,
         notes=tuple(notes), found=tuple(found), cases=tuple(cases), key=key, refused=tuple(refused), tokens=tokens,
@@ -309,9 +308,8 @@ def _full_name(key: str) -> str:
     return name
 
 
-def _make_training(spread: SpreadTraining, devices: int, options: SearchOptions) -> tuple[Training, str | None]:
-    """Return the training to search. If saved runs adapt its predictions, also return a note on them, else None."""
-    training, host = spread.training, host_of_cluster(spread.cluster)
+def _make_training(spread: SpreadTraining, devices: int, options: SearchOptions) -> Training:
+    training, host = spread.training, host_of_cluster(spread.cluster, spread.algorithm)
     if host.network is not None:
         raise InputError('search requires a GPU cluster: set cluster.preset and transport = "nccl"')
     if host.gpu is None:
@@ -320,26 +318,34 @@ def _make_training(spread: SpreadTraining, devices: int, options: SearchOptions)
             "to see the GPUs. For other devices, use `ringlab predict --devices` and set training.compute = "
             "{rate = 500.0}"
         )
-    if not is_transformer(training.model):
+    if not is_transformer(training.model) or parse_transformer(training.model)[0] not in KINDS:
+        names = ", ".join(name for name, dimensions in TRANSFORMERS.items() if dimensions.startswith(KINDS))
         raise InputError(
-            f"model {quote(training.model)} is not a transformer with known dimensions; use {EXAMPLE}, or one of "
-            f"{', '.join(TRANSFORMERS)}"
+            f"model {quote(training.model)} is not a GPT or Llama with known dimensions, from which search computes "
+            f"each step; use {EXAMPLE}, or one of {names}. For other models, use `ringlab predict --devices`"
         )
-    model = transformer_model(training.model)
+    keys = {"compute": training.compute, "parameters": training.parameters}
+    for key, value in (keys | {"sync_every": spread.parallelism.sync_every > 1}).items():
+        if value:
+            raise InputError(
+                f"search does not support {key}, because it varies the mesh and computes each step from the model's "
+                f"dimensions; remove {key}, or predict one mesh with `ringlab predict --devices`"
+            )
     check_devices(spread.cluster, devices)
-    precision = options.precision or training.precision
-    check_precision(host.device.name, precision, "--precision")
-    job = Job(
-        model=model,
-        batch=training.batch_size if options.batch is None else options.batch / devices,
-        parallelism=Parallelism(data=devices, experts=spread.parallelism.experts, top_k=spread.parallelism.top_k),
-        precision=precision,
-        optimizer=options.optimizer or named_optimizer(training),
-        framework=training.framework,
+    with refusals_about(f"{spread.path}: training"):
+        job = find_job(training, spread.folder, is_traced=False)
+        job = replace(job, precision=options.precision or job.precision)
+        if options.batch is not None:
+            job = replace(job, batch=options.batch, is_global=True)
+        language = find_language_model(training, job, host)
+    assert language is not None
+    job = replace(
+        language.job,
+        parallelism=Parallelism(data=devices, **{name: getattr(spread.parallelism, name) for name in KEPT}),
+        optimizer=options.optimizer or language.job.optimizer,
         compiled=options.is_compiled,
         lora=options.lora,
         frozen_bits=options.bits,
         with_zero_bubble=options.with_zero_bubble,
     )
-    belief, adapted = find_belief(host.device.name, training.framework)
-    return Training(job, host, belief=belief), adapted
+    return replace(language, job=job)
