@@ -92,8 +92,9 @@ class CheckAnswer(Answer):
         for verdict in self.verdicts:
             if is_short and verdict.reports and verdict.problem is None:
                 last = verdict.reports[-1].world_size
-                shown = [costs for costs in verdict.costs if _is_shown(costs.world_size, last)]
-                rows = [[str(costs.world_size), *_cells(costs)] for costs in shown]
+                sizes = [(costs.world_size, costs) for costs in verdict.costs]
+                shown = [(size, costs) for size, costs in sizes if size < 10 or size % 4 == 0 or size == last]
+                rows = [[str(size), *_cells(costs)] for size, costs in shown]
                 yield Table(verdict.algorithm.full_name, ["ranks", *HEADINGS], rows, words=0)
             yield from map(Line, _sentences(verdict))
         if self.interrupted and not self.verdicts[-1].interrupted:
@@ -155,10 +156,6 @@ def _cells(costs: Costs) -> Row:
         f"{costs.sent_share:.3g} ({costs.least_sent_share:.3g})",
         format_or_dash(costs.sent_ratio, format_ratio),
     ]
-
-
-def _is_shown(size: int, last: int) -> bool:
-    return size < 10 or size % 4 == 0 or size == last
 
 
 def _sentences(verdict: Verdict) -> Iterator[str]:

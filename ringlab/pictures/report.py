@@ -9,7 +9,6 @@ from typing import Any
 import viz
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration
-from collectives.records.trace import Trace
 from collectives.units import format_size
 from ringlab.pictures.plots import describe_curves, scaling_curves, waterfall
 from ringlab.pictures.traces import OneRun, beside_measured, predict_runs
@@ -47,7 +46,8 @@ def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Pa
         if scenario.collective:
             note = session.progress.note
             every = predict_runs(OneRun(scenario, known), tick, lambda error: note(f"not drawn: {error}"))
-            runs = [run for run in every if _is_shown(run.trace)]
+            timed = [run for run in every if 0 < run.trace.elapsed < inf]
+            runs = [run for run in timed if len(run.trace.messages) or run.trace.failure is not None]
         measured = [trace for trace in getattr(answer, "traces", ()) if len(trace.messages)]
         played = beside_measured(runs, measured) or runs
         pictures = dict(_pictures(answer, scenario, known))
@@ -65,10 +65,6 @@ def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Pa
             headline=headline(answer),
         )
         viz.write_report(answer.to_dict() | {"limits": getattr(answer, "limits", "")}, parts, path)
-
-
-def _is_shown(trace: Trace) -> bool:
-    return (len(trace.messages) > 0 or trace.failure is not None) and 0 < trace.elapsed < inf
 
 
 def _pictures(
