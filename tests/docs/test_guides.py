@@ -16,7 +16,7 @@ SECTIONS = {section.partition("\n")[0]: section for section in PAGE.split("\n## 
 QUESTIONS = [title for title in SECTIONS if title.endswith("?")]
 TEMPLATES = ("my-cluster", "my-training", "my-llm", "my-algorithm", "student")
 ANSWERS = {  # words of the question: patterns of the output
-    "language model": (r"l40s-pcie +32 +0\.\d+ ", r"dgx-h100 +8 +zero3"),
+    "language model": (r"l40s-pcie +32 +[\d.]+ \(", r"dgx-h100 +8 +zero3"),
     "NVLink": (r"cost of training +\$[\d.]+ \([\d.-]+\) +\$[\d.]+ ",),
     "own cluster": (r"cluster\.hosts",),
     "hang": (r"early exit: ranks 2-3", r"ranks 0-1 at train.py:\d+", r"fix: "),
