@@ -12,10 +12,21 @@ from matplotlib.figure import Figure
 from collectives.checks import check_text
 from collectives.errors import InputError
 from collectives.units import format_time
-from viz.style import GREY, INK, chunk_colors, clear_axes, fit_left, format_tick, log_ticks, scale_log, titled_figure
+from viz.style import (
+    GREY,
+    INK,
+    chunk_colors,
+    clear_axes,
+    fit_left,
+    format_tick,
+    log_ticks,
+    scale_log,
+    spread_labels,
+    titled_figure,
+)
 
 IDEAL = "ideal"
-APART, LOWEST = 0.1, 0.02  # distance between two labels, and the lowest label, as fractions of the height
+APART = 0.1  # distance between two labels, as a fraction of the height
 SAME = 0.99  # ratio of rates up to which they share one ideal line
 Points = tuple[tuple[int, float, float], ...]  # ranks, samples a second, share of the ideal
 End = tuple[float, str, str]  # height, words, color
@@ -62,7 +73,7 @@ def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure
     fit_left(axes)
     low, high = axes.get_ylim()
     heights = [log(height / low) / log(high / low) for height, _, _ in ends]
-    for (_, words, color), height in zip(ends, _apart(heights), strict=True):
+    for (_, words, color), height in zip(ends, spread_labels(heights, APART), strict=True):
         axes.text(
             1.02, height, words, transform=axes.transAxes, fontsize=9, color=color, va="center", parse_math=False,
             fontweight="normal" if words.startswith(IDEAL) and "\n" not in words else "bold",
@@ -116,18 +127,6 @@ def _spaced(ranks: Sequence[int]) -> list[int]:
         if min(each / spaced[-1], ranks[-1] / each) >= least:
             spaced.append(each)
     return [*spaced, ranks[-1]]
-
-
-def _apart(wanted: Sequence[float]) -> list[float]:
-    """Return label heights near ``wanted`` without overlap. All heights are fractions of the height of the axes."""
-    heights, above = list(wanted), 2.0
-    falling = sorted(range(len(wanted)), key=lambda index: -wanted[index])
-    for index in falling:
-        above = heights[index] = min(wanted[index], above - APART)
-    below = LOWEST - APART
-    for index in reversed(falling):  # labels below the axes move up, with those above them
-        below = heights[index] = max(heights[index], below + APART)
-    return heights
 
 
 MARKERS = "os^D"  # in turn

@@ -24,10 +24,12 @@ from viz.style import (
     format_tick,
     log_ticks,
     scale_log,
+    spread_labels,
     titled_figure,
 )
 
 LABEL_SIZE, LABEL_WIDTH = 7.5, 2.8  # points, inches
+COLUMNS = 3  # panels next to each other
 LINE_APART = 0.07  # least distance between two labels, as a fraction of the height
 
 
@@ -113,15 +115,15 @@ def _draw_limits(axes: Axes, limits: tuple[float, float]) -> None:
 def _draw_labels(axes: Axes, front: Sequence[Priced], colors: dict[str, str]) -> None:
     """Label the candidates on the Pareto front. Labels are to the right of the axes, near the height of their dots."""
     low, high = axes.get_ylim()
-    above = 1.0 + LINE_APART
-    for candidate in sorted(front, key=lambda point: -point.dollars[1]):
-        height = log(candidate.dollars[1] / low) / log(high / low)
-        above = min(height, above - LINE_APART)
+    heights = [log(candidate.dollars[1] / low) / log(high / low) for candidate in front]
+    is_short = len(front) > 1 / LINE_APART  # names only, one below the other
+    apart = 1 / len(front) if is_short else LINE_APART
+    for candidate, height in zip(front, spread_labels(heights, apart), strict=True):
         hours, dollars = candidate.hours[1], candidate.dollars[1]
-        name = fit_words(candidate.label, LABEL_WIDTH, LABEL_SIZE)
+        numbers = "" if is_short else f"\n{format_tick(hours)} hours, ${format_tick(dollars)}"
         axes.annotate(
-            f"{name}\n{format_tick(hours)} hours, ${format_tick(dollars)}", xy=(hours, dollars),
-            xytext=(1.02, above), textcoords="axes fraction",
+            fit_words(candidate.label, LABEL_WIDTH, LABEL_SIZE) + numbers, xy=(hours, dollars),
+            xytext=(1.02, height), textcoords="axes fraction",
             fontsize=LABEL_SIZE, color=colors.get(candidate.kind, GREY), va="center", parse_math=False,
             arrowprops={"arrowstyle": "-", "color": FAINT, "linewidth": 0.7},
         )  # fmt: skip
@@ -151,7 +153,7 @@ class MeshDots:
 
 
 def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
-    """Return a figure of throughput against memory per device, with one panel for each entry in ``jobs``.
+    """Return a figure of throughput against memory per device, with a panel for each entry in ``jobs``.
 
     Raise InputError if there are no meshes.
 
@@ -164,10 +166,11 @@ def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
         raise InputError(f"{title}: nothing to draw: no meshes")
     strategies = sorted({strategy for job in jobs for strategy in job.strategies})
     colors = dict(zip(strategies, chunk_colors(len(strategies)), strict=True))
-    figure = Figure(figsize=(6.4 * len(jobs), 5.2), dpi=DPI, facecolor=PAPER, layout="constrained")
+    columns, rows = min(len(jobs), COLUMNS), -(-len(jobs) // COLUMNS)
+    figure = Figure(figsize=(6.4 * columns, 5.2 * rows), dpi=DPI, facecolor=PAPER, layout="constrained")
     figure.suptitle(title, color=INK, fontsize=13, fontweight="bold", x=0.01, ha="left", parse_math=False)
     for number, job in enumerate(jobs):
-        axes = figure.add_subplot(1, len(jobs), number + 1, facecolor=PAPER)
+        axes = figure.add_subplot(rows, columns, number + 1, facecolor=PAPER)
         for strategy in strategies:
             chosen = [k for k, other in enumerate(job.strategies) if other == strategy]
             axes.scatter(
@@ -189,8 +192,13 @@ def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
         axes.set_xlabel("used memory of a device (GiB)", color=INK, fontsize=9)
         axes.yaxis.set_major_formatter("{x:,.0f}")
         clear_axes(axes, keep="both")
-        if number == 0:
+        if number % columns == 0:
             axes.set_ylabel("throughput (tokens/s)", color=INK, fontsize=9)
-    columns = min(4 * len(jobs), len(strategies) + 2)
-    figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9, markerscale=2.5)
+    figure.legend(
+        loc="outside lower center",
+        ncols=min(4 * columns, len(strategies) + 2),
+        frameon=False,
+        fontsize=9,
+        markerscale=2.5,
+    )
     return figure

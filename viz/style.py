@@ -19,6 +19,7 @@ from collectives.output_files import write_bytes
 from viz.captions import time_unit
 from viz.file_types import check_file
 
+LOWEST = 0.02  # lowest label, as a fraction of the height of the axes
 NARROWEST = 1.2  # least ratio of the ends of a logarithmic axis
 INK, GREY, FAINT, PAPER = "#1b2433", "#5f6b7d", "#d9dee6", "#ffffff"
 WRONG = "#c4161c"  # where a program goes wrong
@@ -121,6 +122,22 @@ def scale_log(
     axis.set_major_locator(FixedLocator(ticks))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda number, _: form(number)))
+
+
+def spread_labels(wanted: Sequence[float], apart: float) -> list[float]:
+    """Return label heights near ``wanted`` without overlap. All numbers are fractions of the height of the axes.
+
+    >>> [round(height, 2) for height in spread_labels([0.5, 0.02, 0.45], apart=0.1)]
+    [0.5, 0.02, 0.4]
+    """
+    heights, above = list(wanted), 2.0
+    falling = sorted(range(len(wanted)), key=lambda index: -wanted[index])
+    for index in falling:
+        above = heights[index] = min(wanted[index], above - apart)
+    below = LOWEST - apart
+    for index in reversed(falling):  # labels below the axes move up, with those above them
+        below = heights[index] = max(heights[index], below + apart)
+    return heights
 
 
 def fit_left(axes: Axes) -> None:
