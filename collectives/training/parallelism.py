@@ -86,6 +86,8 @@ class Parallelism:
     def _check_together(self) -> None:
         if self.virtual > 1 and self.schedule != "interleaved":
             raise InputError(f'virtual ({self.virtual}) requires schedule "interleaved", not {self.schedule}')
+        if self.schedule != Parallelism.schedule and self.pipeline == 1:
+            raise InputError(f"schedule {self.schedule} requires a pipeline; set pipeline to at least 2")
         if self.schedule == "naive" and self.microbatches > 1:
             raise InputError(f"microbatches must be 1 for the naive schedule, not {self.microbatches}; or use 1f1b")
         if self.sequence and self.tensor == 1:

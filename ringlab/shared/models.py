@@ -19,7 +19,7 @@ from collectives.training.workload import TO_TRAIN_ON
 from planner.clusters import host_of_cluster
 from planner.gpus import PRECISIONS, can_multiply, describe_unpublished, is_published
 from planner.hosts import Host
-from planner.jobs import PROFILES, Job, even_model, find_model, models, transformer_model
+from planner.jobs import LIMITED_LOADERS, PROFILES, Job, even_model, find_model, models, transformer_model
 from planner.prediction import SOURCE, Training, is_language
 from planner.rates import find_compute
 from planner.runs import find_own_runs
@@ -35,6 +35,8 @@ def find_job(training: TrainingSection, folder: Path, *, is_traced: bool = True)
     the model or training.compute.profile is unknown or invalid, or if keys exclude each other.
     """
     name = None if training.compute is None else training.compute.profile
+    if is_transformer(training.model) and training.loader in LIMITED_LOADERS:
+        raise InputError(f'loader = "{training.loader}" only applies to images; set loader = "text", or remove loader')
     is_global = "global_batch_size" in training.model_fields_set
     if is_global and training.compute is not None and training.compute.phases is not None:
         raise InputError(

@@ -238,8 +238,7 @@ def test_plan_equals_predict_devices_on_the_same_gpus(scenario: str, tmp_path: P
         alone = next(row for row in rows if row.gpu.startswith("H200") and row.gpus == 1)
         assert alone.samples_per_s == pytest.approx(row.samples_per_s)
         assert alone.hours_80[1] / alone.hours == pytest.approx(row.interval[1] / row.samples_per_s, rel=0.02)
-    job = ["training={model='llama-7b', batch_size=2, precision='bf16', optimizer='sgd'}"]
-    job.append("training.parallelism={strategy='ddp'}")
+    job = ["training={model='llama-7b', batch_size=2, precision='bf16', optimizer='sgd', parallelism={strategy='ddp'}}"]
     with pytest.raises(InputError, match=r"does not fit into H200.*: it needs 1\d\d.* GiB, but only 85% of 141 GiB"):
         ringlab.predict_devices(devices, [8], *job)
     answer = ringlab.plan(scenario, *job, NEBIUS, today=TODAY)
