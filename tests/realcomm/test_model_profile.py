@@ -165,6 +165,7 @@ def test_measured_time_is_distributed_over_all_layers(tmp_path: Path) -> None:
     [
         ({"batch_size": 2, "device": "tpu"}, "unknown device 'tpu'"),
         ({"batch_size": 2, "precision": "int3"}, "precision 'int3'"),
+        ({"precision": "bf16"}, "--precision bf16 only applies to measured times; add --batch-size N"),
         ({"shape": "3,0"}, "--shape '3,0'"),
     ],
 )

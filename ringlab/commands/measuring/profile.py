@@ -116,7 +116,12 @@ class ProfileAnswer(Answer):
     def show(self) -> Iterator[Part]:
         profile, blocks = self.profile, self._blocks()
         shown = blocks if len(blocks) <= MOST_ROWS else [*blocks[: MOST_ROWS // 2], *blocks[-MOST_ROWS // 2 :]]
-        rows = [_row(block) for block in shown]
+        rows = list[list[str]]()
+        for block in shown:
+            flops = [format_digits(block[key] / 1e9) for key in ("forward_flops", "backward_flops")]
+            times = [format_or_dash(block[key], format_time) for key in ("forward_s", "backward_s")]
+            saved = format_size(block["saved_bytes"])
+            rows.append([block["name"], f"{block['parameters']:,}", *flops, saved, *times])
         if len(shown) < len(blocks):
             rows.insert(MOST_ROWS // 2, [f"... {len(blocks) - len(shown)} more", *[""] * 6])
         headings = ["block", "parameters", "forward\nGFLOP", "backward\nGFLOP", "saved", "forward", "backward"]
@@ -138,12 +143,6 @@ class ProfileAnswer(Answer):
             )
 
 
-def _row(block: dict[str, Any]) -> list[str]:
-    flops = [format_digits(block[key] / 1e9) for key in ("forward_flops", "backward_flops")]
-    times = [format_or_dash(block[key], format_time) for key in ("forward_s", "backward_s")]
-    return [block["name"], f"{block['parameters']:,}", *flops, format_size(block["saved_bytes"]), *times]
-
-
 def profile_model(model: str, **timing: Any) -> ProfileAnswer:
     """Return the profile of a model. With ``batch_size``, also time a batch.
 
@@ -157,9 +156,11 @@ def profile_model(model: str, **timing: Any) -> ProfileAnswer:
     check_text("model", model, "resnet50")
     options = ProfileOptions(**timing)
     batch_size, shape = options.batch_size, _parse_shape(options.shape)
-    if model in shipped_model_profiles() and batch_size is None and shape is None:
-        return ProfileAnswer(find_model_profile(model))
-    profile = trace_model(model, shape)
+    for name in ("device", "precision", "steps", "threads") if batch_size is None else ():
+        if (value := getattr(options, name)) != getattr(ProfileOptions, name):
+            raise InputError(f"--{name} {value} only applies to measured times; add --batch-size N to measure them")
+    is_shipped = model in shipped_model_profiles() and batch_size is None and shape is None
+    profile = find_model_profile(model) if is_shipped else trace_model(model, shape)
     if batch_size is None:
         return ProfileAnswer(profile)
     from realcomm.profiling.measured import measure  # imports torch
