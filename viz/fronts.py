@@ -182,7 +182,8 @@ def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
         for k in job.front[:1]:
             axes.annotate(
                 f"{job.names[k]}: {job.rates[k]:,.0f}", (job.memory_gib[k], job.rates[k]), xytext=(0, 8),
-                textcoords="offset points", fontsize=8, color=INK, ha="right",
+                textcoords="offset points", fontsize=8, color=INK,
+                ha="left" if 2 * job.memory_gib[k] < job.limit_gib else "right",
             )  # fmt: skip
         label = "memory of a device" if number == 0 else None
         axes.axvline(job.limit_gib, color=GREY, linestyle="--", linewidth=1, label=label)
