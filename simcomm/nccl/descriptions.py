@@ -320,6 +320,10 @@ def _describe(where: str, slug: str, line: Mapping[str, Any], machines: Mapping[
     values = {**usual, **known}
     if values["link"] in NVLINKS and not values["nvlink"]:
         raise InputError(f'{where}: link = {values["link"]!r}, but {gpu.name} has no NVLink; use "pcie", or set nvlink')
+    if "domain" in stated and values["link"] != "nvswitch":
+        raise InputError(
+            f"{where}: domain = {stated['domain']} requires NVSwitch, not link = {values['link']!r}; remove domain"
+        )
     if values["p2p_refused"] and known.get("p2p"):
         raise InputError(f"{where}: p2p = true contradicts p2p_refused = true; remove one of them")
     release: NcclRelease = values.pop("nccl")

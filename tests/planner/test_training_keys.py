@@ -52,7 +52,7 @@ MACHINES = {
     "cluster.system.net": "'tcp'", "cluster.system.nic": "'100 Gbit/s'", "cluster.system.p2p": "false",
     "cluster.system.cpu": "'amd'", "cluster.system.pcie": "3", "cluster.system.nccl": "'2.9'",
     "nccl.version": "'2.9'", "nccl.NCCL_ALGO": "'Tree'", "nccl.NCCL_PROTO": "'LL'", "nccl.NCCL_P2P_DISABLE": "1",
-    "nccl.NCCL_MAX_NCHANNELS": "1", "nccl.NCCL_BUFFSIZE": "65536",
+    "nccl.NCCL_MAX_NCHANNELS": "1", "nccl.NCCL_BUFFSIZE": "65536", "cluster.system.domain": "8",
 }  # fmt: skip
 UNCHANGED: dict[str, Any] = {}
 
