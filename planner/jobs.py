@@ -101,9 +101,9 @@ class SearchedMesh(NamedTuple):
         """The name of the mesh, such as ``zero3 8, tp 2, mb 4, full``."""
         axes = [f"{self.sharding} {self.dp}"]
         axes += [f"{name} {size}" for name in ("tp", "cp", "ep", "pp", "vp") if (size := getattr(self, name)) > 1]
-        axes += ["zero-bubble"] if self.schedule == "zero_bubble" else []
-        again = [] if self.recompute == "none" else [self.recompute]
-        return ", ".join([*axes, f"mb {self.micro_batch}", *again])
+        axes += ["no sp"] if self.tp > 1 and not self.sequence_parallel else []
+        axes += [self.schedule.replace("_", "-")] if self.schedule in ("gpipe", "zero_bubble") else []
+        return ", ".join([*axes, f"mb {self.micro_batch}", *[self.recompute] * (self.recompute != "none")])
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Job:
 
     >>> from collectives.records.model_profile import find_model_profile
     >>> Job(find_model_profile("gpt2"), 8, Parallelism(tensor=2)).on(8).mesh.name
-    'ddp 4, tp 2, mb 8'
+    'ddp 4, tp 2, no sp, mb 8'
     """
 
     model: ModelProfile

@@ -12,7 +12,7 @@ from collectives.budget import Gigabyte, allowed, more_memory
 from collectives.checks import check_number
 from collectives.errors import InputError, TooLarge
 from collectives.records.model_profile import parse_transformer
-from collectives.training.parallelism import SHARDED, Parallelism
+from collectives.training.parallelism import REPLICAS, SHARDED, Parallelism
 from collectives.units import count, format_size
 from planner.beliefs import Z_80, Belief, Slopes, believe, chance_to_run, find_slopes, read_shipped
 from planner.calls import check_strategy
@@ -237,17 +237,19 @@ class Training:
     def too_large(self, sizes: Mapping[str, float], memory: float) -> TooLittleMemory:
         """Return the error for a batch that needs ``sizes`` bytes by part on a device with ``memory`` bytes."""
         parts = ", ".join(f"{name} {format_size(sizes[name])}" for name in MEMORY_PARTS if sizes[name] >= 1e6)
-        largest = self._largest_batch()
+        parallelism, largest = self.job.parallelism, self._largest_batch()
         advice = "`ringlab search` finds meshes that fit, or changes that make the training fit"
         if largest:
             advice = f"up to {count(largest, 'sample')} a device fit"
         elif self.compute is not None:
-            parallelism, advice = self.job.parallelism, 'strategy = "fsdp" shards the states over the devices'
+            advice = 'strategy = "fsdp" shards the states over the devices'
             if parallelism.strategy in SHARDED:
                 advice = "use more devices, or set tensor or pipeline above 1 to split the model"
             advice += "" if parallelism.recompute == "full" else '; recompute = "full" saves fewer activations'
-        if self.compute is None and sizes["total"] <= memory:
-            advice += f'; `ringlab search --fill 1 --mesh "{self.mesh.name}"` predicts it anyway'
+        is_listed = parallelism.strategy not in REPLICAS and parallelism.sync_every == 1  # by search
+        if self.compute is None and sizes["total"] <= memory and is_listed:
+            on = f"--devices {parallelism.devices} --batch {self.job.global_batch}"
+            advice += f'; `ringlab search {on} --fill 1 --mesh "{self.mesh.name}"` predicts it anyway'
         message = (
             f"batch_size {self.job.batch:.0f} does not fit into {self.host.device.name}: it needs "
             f"{format_size(sizes['total'])}, but only {FILL:.0%} of {format_size(memory)} can be used ({parts}); "
@@ -256,10 +258,7 @@ class Training:
         return TooLittleMemory(message, sizes["total"] / FILL, memory)
 
     def _largest_batch(self) -> int:
-        """Return the largest batch below the job's batch that fits into memory, or 0 if none fits.
-
-        Only powers of two are tried as microbatch sizes.
-        """
+        """Return the largest smaller batch that fits, or 0. Only powers of two are tried as microbatch sizes."""
         parallelism = self.job.parallelism
         sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * parallelism.pieces < self.job.batch]
         meshes = [self.mesh._replace(micro_batch=size) for size in sizes]

@@ -127,11 +127,11 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
     return front
 
 
-def search(training: Training, fill: float = FILL) -> FoundMeshes:
-    """Predict all meshes. Meshes that fill more than the share ``fill`` of a device's memory are not in ``order``."""
+def search(training: Training, fill: float = FILL, *others: SearchedMesh) -> FoundMeshes:
+    """Predict all meshes and ``others``. Meshes that fill more than a share ``fill`` of memory are not in ``order``."""
     if (job := training.job).is_global:
         training = replace(training, job=replace(job, batch=job.batch / job.parallelism.data, is_global=False))
-    return predict_meshes(training, enumerate_meshes(training), fill)
+    return predict_meshes(training, [*dict.fromkeys([*enumerate_meshes(training), *others])], fill)
 
 
 def predict_meshes(training: Training, searched: Sequence[SearchedMesh], fill: float = FILL) -> FoundMeshes:
@@ -239,9 +239,10 @@ def keep_mesh(meshes: FoundMeshes, name: str) -> tuple[FoundMeshes, str]:
     wanted = ", ".join(part.strip() for part in name.split(","))
     number = next((place for place, mesh in enumerate(meshes.searched) if mesh.name == wanted), None)
     if number is None:
-        close = close_names(wanted, [mesh.name for mesh in meshes.searched])
+        close, job = close_names(wanted, [mesh.name for mesh in meshes.searched]), meshes.training.job
         hint = f"did you mean {' or '.join(close)}" if close else f"names look like {meshes.searched[0].name}"
-        raise InputError(f"{quote(name)} is not a mesh of {meshes.training.job.parallelism.devices} devices; {hint}")
+        size = f"{job.parallelism.devices} devices and a global batch of {job.global_batch}"
+        raise InputError(f"{quote(name)} is not a mesh of {size}; {hint}")
     if number not in meshes.order:
         raise InputError(f"mesh {quote(name)} does not fit: it {why_too_large(meshes, number)}")
     best = int(meshes.order[0])

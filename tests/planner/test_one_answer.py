@@ -30,6 +30,8 @@ KEYS = {  # part of the message if ``search`` does not support the keys
     GPT2 + 'accumulate = 2\ngradient_sync = ["ring"]': "",
     GPT2 + "sync_every = 4": "search does not support sync_every",
     GPT2 + 'compute = {rate = 300.0, gpu = "H200 SXM"}': "search does not support compute",
+    'model = "llama2-13b"\nbatch_size = 4\nparallelism = {tensor = 4, pipeline = 2}': "",
+    GPT2 + 'parallelism = {tensor = 2, pipeline = 4, microbatches = 2, schedule = "gpipe"}': "",
     'model = "bert-large-384"\nbatch_size = 8': "is not a GPT or Llama",
 }
 ALMOST_FULL = 'model = "gpt2-xl"\nbatch_size = 8\nparallelism = {strategy = "zero1"}'
@@ -83,6 +85,7 @@ def test_predict_search_and_plan_share_a_memory_limit(tmp_path: Path) -> None:
     small = next(row for row in answer.too_little_memory if (row.gpu, row.gpus) == ("A100 40GB SXM", 16))
     assert FILL < row["memory_bytes"] / small.memory_bytes < 1
     assert small.needed_bytes == pytest.approx(row["memory_bytes"] / FILL)
-    assert f"only {FILL:.0%} of " in str(predicted) and f'--fill 1 --mesh "{options.mesh}"' in str(predicted)
+    advice = f'--devices 16 --batch 128 --fill 1 --mesh "{options.mesh}"'
+    assert f"only {FILL:.0%} of " in str(predicted) and advice in str(predicted)
     with pytest.raises(InputError, match="does not fit"):
         find_meshes(tmp_path / "job.toml", options)

@@ -176,7 +176,7 @@ def test_requested_mesh_is_compared_with_the_fastest(answer_of):
         (("--what-if", "color=red"), "--what-if: unknown key 'color'"),
         (("--precision", "nvfp4"), "H100 SXM does not support nvfp4; set precision to bf16, fp16, fp8,"),
         (("--what-if", "sequence=long"), 'training.sequence = "long" must be an integer'),
-        (("--mesh", "zero3 64, mb 3"), "'zero3 64, mb 3' is not a mesh of 64 devices; did you mean zero3 64, mb"),
+        (("--mesh", "zero3 64, mb 3"), "is not a mesh of 64 devices and a global batch of 256; did you mean zero3"),
         (("--mesh", "ddp 64, mb 1"), "mesh 'ddp 64, mb 1' does not fit: it needs"),
         (("--set", 'training.model="llama:layers=2,width=64,heads=2"'), "missing; write llama:layers=32"),
     ],

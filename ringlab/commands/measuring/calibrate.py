@@ -14,6 +14,7 @@ from collectives.records.calibration import Calibration
 from collectives.training.workload import Training
 from collectives.units import count, format_size
 from planner.beliefs import believe, find_slopes
+from planner.jobs import SearchedMesh
 from planner.runs import OwnRuns, columns_of_runs, complete, read_own_runs
 from planner.step import step_seconds
 from ringlab.session import RANKS, Session, load_scenario, session_of
@@ -319,21 +320,16 @@ def calibrate_runs(file: Path) -> RunsCalibrationAnswer:
 def _keep(group: OwnRuns) -> RunsKept:
     before, after, runs = believe(), group.belief, [complete(row) for row in group.rows]
     columns = columns_of_runs(runs)
+    meshes = [SearchedMesh(*(run[axis] for axis in SearchedMesh._fields)) for run in runs]
     slopes, unadapted = find_slopes(columns, after.parameters), step_seconds(columns, before.parameters)
     return RunsKept(
         gpu=group.gpu,
         framework=group.framework,
         runs=tuple(
-            OwnRun(run["gpus"], _mesh(run), float(run["step_s"]), float(a), float(b))
-            for run, a, b in zip(runs, unadapted, np.exp(slopes.logs), strict=True)
+            OwnRun(run["gpus"], mesh.name, float(run["step_s"]), float(a), float(b))
+            for run, mesh, a, b in zip(runs, meshes, unadapted, np.exp(slopes.logs), strict=True)
         ),
         within=float(np.log(np.median(before.factors_of(slopes)))),
         within_after=float(np.log(np.median(after.factors_of(slopes)))),
         file=str(group.write()),
     )
-
-
-def _mesh(run: dict[str, Any]) -> str:
-    axes = [f"{name} {run[name]}" for name in ("tp", "cp", "ep", "pp", "vp") if run[name] > 1]
-    again = [] if run["recompute"] == "none" else [run["recompute"]]
-    return ", ".join([f"{run['sharding']} {run['dp']}", *axes, f"mb {run['micro_batch']}", *again])

@@ -1,7 +1,7 @@
 """``ringlab search``: find the fastest device meshes for a language model, with their memory and cost."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -172,7 +172,10 @@ class SearchAnswer(Answer):
                 + f"{case.devices} x {case.machine}, {case.batch} sequences of {case.seq}",
                 rates=each.tokens_per_s.tolist(),
                 memory_gib=(each.memory["total"] / GIB).tolist(),
-                strategies=[_kind(mesh) for mesh in each.searched],
+                strategies=[
+                    " and ".join(["tensor"] * (mesh.tp > 1) + ["pipeline"] * (mesh.pp > 1)) or mesh.sharding
+                    for mesh in each.searched
+                ],
                 names=[mesh.name for mesh in each.searched],
                 front=each.front,
                 limit_gib=float(each.columns.memory_bytes[0]) / GIB,
@@ -180,11 +183,6 @@ class SearchAnswer(Answer):
             for case, each in zip(self.cases, self.found, strict=True)
         ]
         viz.write_figure(viz.meshes_figure(self.model, jobs), path)
-
-
-def _kind(mesh: SearchedMesh) -> str:
-    axes = [word for size, word in ((mesh.tp, "tensor"), (mesh.pp, "pipeline")) if size > 1]
-    return " and ".join(axes) if axes else mesh.sharding
 
 
 def _rates(row: Row) -> list[str]:
@@ -263,7 +261,7 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
             price = find_price(spread, base, every if KEYS.get(key or "", key) == KEYS["nodes"] else counts)
             for devices in counts:
                 training = _make_training(spread, devices, options)
-                meshes = search(training, options.fill)
+                meshes = search(training, options.fill, *_own_mesh(spread, training))
                 fitting, compared = len(meshes.order), None
                 if options.mesh is not None:
                     meshes, compared = keep_mesh(meshes, options.mesh)
@@ -349,3 +347,12 @@ def _make_training(spread: SpreadTraining, devices: int, options: SearchOptions)
         with_zero_bubble=options.with_zero_bubble,
     )
     return replace(language, job=job)
+
+
+def _own_mesh(spread: SpreadTraining, training: Training) -> list[SearchedMesh]:
+    """Return the mesh of the scenario, or no mesh if it does not fit the number of devices or the global batch."""
+    with suppress(InputError):
+        own = replace(training, job=replace(training.job, parallelism=spread.parallelism))
+        own = own.on(training.job.parallelism.devices)
+        return [own.mesh] if own.job.global_batch == training.job.global_batch else []
+    return []
