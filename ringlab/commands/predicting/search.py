@@ -244,12 +244,18 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
     options.check()
     base = read_spread_training(scenario, overrides)
     key, values = (None, [""]) if options.what_if is None else parse_sweep(options.what_if, "--what-if")
+    name = full_key("search", key or "")
+    if key is not None and "." not in name:
+        raise InputError(
+            f"--what-if: unknown key {quote(key)}; {suggest(key, KEYS)}, or section.key. To vary an option such as "
+            "--lora, run search once per value"
+        )
     cases, found, notes, refused = list[Case](), list[FoundMeshes](), dict[str, None](), list[str]()
     varied = list[tuple[str, SpreadTraining, list[int]]]()
     counts = [] if options.devices is None else parse_world_sizes(options.devices, "--devices", most=1 << 20)
     for value in values:
         with _refusing(key, value, refused):
-            spread = base if key is None else read_spread_training(scenario, (*overrides, f"{_full_name(key)}={value}"))
+            spread = base if key is None else read_spread_training(scenario, (*overrides, f"{name}={value}"))
             varied.append((value, spread, counts or [spread.cluster.world_size]))
     every = [number for *_, counts in varied for number in counts]
     model = base.training.model
@@ -294,16 +300,6 @@ def _refusing(key: str | None, value: str, refused: list[str]) -> Iterator[None]
         if key is None:
             raise
         refused.append(f"{key} {value}: {error}.")
-
-
-def _full_name(key: str) -> str:
-    name = full_key("search", key)
-    if "." not in name:
-        raise InputError(
-            f"--what-if: unknown key {quote(key)}; {suggest(key, KEYS)}, or section.key. To vary an option such as "
-            "--lora, run search once per value"
-        )
-    return name
 
 
 def _make_training(spread: SpreadTraining, devices: int, options: SearchOptions) -> Training:
