@@ -45,7 +45,7 @@ class SearchOptions:
 
     batch: int | None = option(
         None,
-        help="Global batch size in sequences. Default: the scenario's batch_size times the number of devices.",
+        help="Global batch size in sequences. Default: global_batch_size, or batch_size times the devices.",
         min=1,
         metavar="N",
     )
