@@ -157,7 +157,7 @@ def test_each_lesson_has_ten_test_mistakes_and_four_solutions() -> None:
         (["4", "syntax.py", "--check"], "syntax.py: not valid Python: line 1: "),
         (["4", "nul.py", "--check"], "nul.py: "),
         (["4", "mine.py", "--check"], "writes 04_ring.py"),
-        (["12"], "lesson 12 does not exist; lessons are 1 to 11"),
+        (["12"], "lesson 12 does not exist; choose a lesson from 1 to 11"),
     ],
 )
 def test_learn_rejects_a_bad_option_or_file(

@@ -75,7 +75,7 @@ def test_time_of_queued_calls_is_the_gpu_time_per_call(gpu: SimulatedGpu, monkey
     assert ran == [buffer] * 2 * rank_measurement.QUEUED, "as many warm up"
 
 
-def test_gpu_additions_are_timed_without_their_launch(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
+def test_gpu_reduction_times_exclude_the_kernel_launch(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
     class GpuTensor(torch.Tensor):
         is_cuda, device = True, torch.device("cuda", 0)
 

@@ -87,7 +87,7 @@ def test_profile_is_read_back_from_its_file(tmp_path: Path) -> None:
         ("layers", [[number, "L", number, [], 1, 0, 0, 0, 0, 0, 0] for number in "aba"], "consecutive layers"),
     ],
 )
-def test_file_that_is_not_a_profile_is_rejected(key: str, value: object, message: str, tmp_path: Path) -> None:
+def test_profile_with_an_invalid_value_is_rejected(key: str, value: object, message: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
     find_model_profile("alexnet").write(path)
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))

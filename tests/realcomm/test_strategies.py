@@ -207,7 +207,7 @@ def test_predicted_bytes_match_torch_when_torch_groups_calls(launched: Launched)
             assert sent == expected
 
 
-def test_predicted_memory_of_states_matches_torch_on_each_rank(launched: Launched) -> None:
+def test_predicted_model_states_match_torch_on_each_rank(launched: Launched) -> None:
     for name, parallelism in STRATEGIES.items():
         for rank, result in enumerate(launched.counted[name]):
             states = stage_states(job_of(name))[stage_of(name, rank)]

@@ -241,6 +241,6 @@ def test_make_room_adds_hosts_with_the_same_links():
     assert placement.make_room(simcomm.star(4, *LINK), 3).hosts == ("h0", "h1", "h2")
 
 
-def test_make_room_rejects_a_network_whose_hosts_forward():
+def test_make_room_rejects_hosts_that_forward_messages():
     with pytest.raises(InputError, match="9 ranks do not fit"):
         placement.make_room(simcomm.ring(4, *LINK), 9)

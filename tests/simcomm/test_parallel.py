@@ -50,7 +50,7 @@ def test_long_tasks_run_on_two_cores_and_leave_no_process(monkeypatch: pytest.Mo
     assert workers() == before
 
 
-def test_tasks_known_to_be_long_run_in_other_processes(monkeypatch: pytest.MonkeyPatch):
+def test_other_processes_run_tasks_that_take_long(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(parallel, "cores", lambda: 2)
     results = dict(in_any_order(eval, ["__import__('os').getpid()"] * 3, takes_long=True))
     assert len(results) == 3 and os.getpid() not in results.values()

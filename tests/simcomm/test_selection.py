@@ -55,7 +55,7 @@ def test_auto_uses_every_link_of_a_torus(dimensions: tuple[int, ...]) -> None:
     assert training.gradient_sync is not None and training.gradient_sync.name == "torus"
 
 
-def test_ring_on_a_3d_torus_is_noted_with_a_better_algorithm() -> None:
+def test_note_on_ring_on_a_3d_torus_names_a_better_algorithm() -> None:
     model = performance_model(simcomm.torus((3, 3, 3), "10 Gbit/s", "1 us"))
     torus = find_algorithm("torus", "all_reduce")
     (note,) = model.caveats([torus, find_algorithm("ring", "all_reduce"), auto("all_reduce")])
