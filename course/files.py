@@ -61,7 +61,7 @@ LESSONS = tuple(Lesson(number) for number in range(1, len(NAMES) + 1))
 def find_lesson(number: int) -> Lesson:
     """Return the lesson with this number. Raise InputError if it does not exist."""
     if not 1 <= number <= len(LESSONS):
-        raise InputError(f"lesson {number} does not exist; lessons are 1 to {len(LESSONS)}")
+        raise InputError(f"lesson {number} does not exist; choose a lesson from 1 to {len(LESSONS)}")
     return LESSONS[number - 1]
 
 

@@ -90,7 +90,7 @@ class FoundMeshes(PredictedMeshes):
     order: Array
 
     def slopes(self, numbers: Sequence[int] | Array) -> Slopes:
-        """Return the linearized logarithms of step times, for the meshes with indices ``numbers``."""
+        """Return the log step times of the meshes with indices ``numbers``, and how they depend on the parameters."""
         return find_slopes(self.columns.take(np.asarray(numbers, dtype=int)), self.training.belief.parameters)
 
     def factors(self, numbers: Sequence[int] | Array) -> Array:

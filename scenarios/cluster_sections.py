@@ -137,7 +137,7 @@ class MachineSection(NetworkSection):
             raise InputError(f"{error}; [cluster.description] accepts the keys of a system description") from error
         keys = [key for key in ("nodes_per_leaf", "oversubscription") if getattr(self, key) is not None]
         not_modeled = (
-            f'transport = "nccl" has no model of {" and ".join(keys)}; remove {"them" if keys[1:] else "it"}, or '
+            f'transport = "nccl" does not model {" and ".join(keys)}; remove {"them" if keys[1:] else "it"}, or '
             'remove transport and predict "ring" or "double_tree" over the switches'
         )
         return replace(nccl_cluster(system, title=machine.title), not_modeled=not_modeled if keys else "")

@@ -82,7 +82,7 @@ def _draw_bar(axes: Axes, row: float, bar: Bar, colors: Mapping[str, str], longe
 
 
 def _draw_groups(axes: Axes, rows: Sequence[float], bars: Sequence[Bar]) -> None:
-    """Write the name of each bar to its left. The name of a group appears once, further left."""
+    """Write bar names, if they differ, to the left of the bars. Write each group name once, further left."""
     place = axes.get_yaxis_transform()
     is_alone = len({bar.name for bar in bars}) == 1
     for group in dict.fromkeys(bar.group for bar in bars):

@@ -220,7 +220,7 @@ def _listed_steps(by_root: tuple[Steps, ...], rank: int, world_size: int, root: 
 
 
 def reduce_to_steps(algorithm: Algorithm, world_size: int) -> tuple[Callable[..., Algorithm], tuple[Any, ...]]:
-    """Return a value for ``__reduce__`` with which pickle stores an algorithm as its steps for ``world_size`` ranks.
+    """Return the value of ``__reduce__`` that pickles an algorithm as its steps for ``world_size`` ranks.
 
     Raise ProgramError for an invalid program.
     """

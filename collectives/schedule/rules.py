@@ -62,7 +62,7 @@ def ends_agree(call: ProgramCall, counts: tuple[Ints, Ints], chunks: tuple[Ints,
 
 
 def same_chunks(chunk: Ints, other: Ints, chunks: int) -> Bools:
-    """Return a boolean mask of the pairs with the same chunk modulo ``chunks``. Such chunks have the same size."""
+    """Return a boolean mask: whether ``chunk[i]`` and ``other[i]`` are equal modulo ``chunks``, and so in size."""
     return np.asarray((chunk - other) % chunks == 0)
 
 

@@ -89,7 +89,7 @@ def _local_ranks(timeout: float) -> LocalRanks:
 
 
 def has_stale_store() -> bool:
-    """Return whether the ranks, on several nodes, may find values from before a restart in torchrun's store.
+    """Return whether there are several nodes and torchrun's store may contain values from before a restart.
 
     >>> has_stale_store()
     False

@@ -54,9 +54,8 @@ def torchvision_models() -> Iterator[str]:
 def check_model(training: Training) -> None:
     """Check the model file of a training run. Raise InputError if it is missing or exceeds its limits.
 
-    Files have limits of time and memory. Ranks report other errors when they build the model. Under torchrun, rank 0
-    executes the file for this check before it joins the group. Ranks that are already in a group do not execute it
-    here.
+    The file is executed in a subprocess with limited time and memory. Under torchrun, only rank 0 does this, before it
+    joins the group. Ranks that are already in a group skip it. Other errors are raised when a rank builds the model.
     """
     if is_file_reference(training.model):
         path = check_model_file(training.model)

@@ -98,12 +98,12 @@ class OneRun:
         A name without its parameters is accepted if it is unique. For ``my.py:fancy``, the name is ``fancy``.
         """
         name = self.algorithm and check_text("algorithm", self.algorithm, "ring").rpartition(".py:")[2]
-        known = ", ".join(candidates) or "none that can be predicted"
+        advice = f"use one of {', '.join(candidates)}" if candidates else "none of the scenario's can be predicted"
         fitting = [label for label in candidates if name in (None, label)]
         fitting = fitting or [label for label in candidates if name == label.partition("[")[0]]
         if not fitting or (name is not None and len(fitting) > 1):
             problem = "several algorithms match" if fitting else "no algorithm matches"
-            raise InputError(f"{self.scenario.path}: {problem} {quote(name or '')}; use one of {known}")
+            raise InputError(f"{self.scenario.path}: {problem} {quote(name or '')}; {advice}")
         return candidates[fitting[-1]]
 
 
@@ -163,7 +163,7 @@ def predict_runs(
 
 
 def beside_measured(predicted: Sequence[PlayedRun], measured: Sequence[Trace]) -> list[PlayedRun]:
-    """Return each measured run, followed by its prediction. If a player cannot show all, return the last ones."""
+    """Return each measured run, followed by its prediction. Omit the first runs if a player cannot show so many."""
     runs = []
     for trace in measured:
         runs.append(PlayedRun(trace, f"{short_name(trace)}, measured"))

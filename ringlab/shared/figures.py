@@ -198,7 +198,7 @@ class PhaseSeconds(NamedTuple):
         return cls(steps[is_counted], np.array(phases, np.float64)[:, is_counted], took_part[is_counted])
 
     def median_over_steps(self, values: Floats) -> float:
-        """Return the median over the steps of the mean over the ranks of ``values`` [steps, ranks]."""
+        """Return the median over steps of the mean of ``values`` [steps, ranks] over the ranks that took part."""
         return median(fmean(row[ranks].tolist()) for row, ranks in zip(values, self.took_part, strict=True))
 
 

@@ -143,8 +143,8 @@ def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
 def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
     """Return the CPU seconds that each of ``ranks`` ranks needs before its first message.
 
-    With at most one rank per core, ranks wait actively, which costs ``awake`` seconds. With more ranks, they sleep,
-    wake at the same time, and use the cores in turn, each for the same time.
+    With at most one rank per core, ranks busy-wait, which costs ``awake`` seconds. With more ranks, or if ``ranks`` is
+    None, they sleep, wake at the same time, and share the cores equally.
     """
     awake = max(0.0, awake)
     asleep = [probes.cores * crowd.waking / crowd.ranks for crowd in _crowds(probes)]

@@ -90,7 +90,7 @@ def number_lines(text: str) -> list[PastedLine]:
 
 
 def _prefix_forms(lines: Iterable[str]) -> Iterator[re.Pattern[str]]:
-    """Yield a regular expression for each prefix of a table's header line, up to ``MOST_PREFIXES`` of them."""
+    """Yield a regular expression for each distinct text before a header line, at most ``MOST_PREFIXES``."""
     known = set[str]()
     for text in lines:
         match = HEADS.search(text[: MOST_PREFIX + MOST_MATCHED // 10]) if "NCCL " not in text else None

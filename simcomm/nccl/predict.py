@@ -330,7 +330,7 @@ def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
     if outside := outside_checked(system, comm.version):
         notes.append(f"{NOT_VALIDATED} {' or '.join(outside)}, so the interval is wider")
     if system.degraded:
-        notes.append("the source of this system's measurements reports that it was slower than expected")
+        notes.append("the source of the measurements reports that this system was slower than expected")
     return tuple(notes)
 
 

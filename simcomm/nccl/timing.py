@@ -233,7 +233,7 @@ def candidates(comm: Communicator, collective: str, sizes: Floats, values: Param
 
 
 def predict_microseconds(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Floats:
-    """Return the times of a collective in us, at sizes in bytes."""
+    """Return the predicted times of a collective in us, for buffers of ``sizes`` bytes."""
     if collective in PAIRWISE:
         on_gpu, channels = exchange_times(comm, collective, sizes, values), np.ones(len(sizes))
     else:

@@ -160,7 +160,7 @@ def _links_of(host: GpuHost, graph: "nx.DiGraph[str]", a: int, b: int) -> tuple[
 
 @cache
 def mesh_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
-    """Return the largest set of rings over the first GPUs of a hybrid cube mesh in which no two share an NVLink.
+    """Return the largest set of rings over the first GPUs of a hybrid cube mesh such that no two share an NVLink.
 
     >>> len(mesh_rings(8)), len(mesh_rings(4))
     (3, 2)

@@ -338,4 +338,4 @@ def test_slurm_but_not_predict_accepts_oversubscription_of_nccl(tmp_path: Path, 
     assert job.status == 0 and "#SBATCH --nodes=2" in job.out
     for command in ("predict", "explain"):
         rejected = ringlab(command, thin)
-        assert rejected.status == 2 and "no model of oversubscription; remove it, or remove transport" in rejected.err
+        assert rejected.status == 2 and "not model oversubscription; remove it, or remove transport" in rejected.err

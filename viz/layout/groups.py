@@ -66,7 +66,7 @@ def _is_readable(graph: Graph, hosts: Sequence[str]) -> bool:
 
 
 def _machine(graph: Graph, node: str) -> str:
-    """Return the machine that contains a node, such as ``n0``. For a switch or a host, return ``node`` unchanged."""
+    """Return the machine of a node: ``n0`` for ``n0.gpu3``. For a switch or a host, return ``node`` unchanged."""
     machine, dot, _ = node.partition(".")
     return machine if dot and graph.nodes[node].get("kind", "switch") != "switch" else node
 

@@ -178,5 +178,5 @@ def _parse_shape(text: str | None) -> tuple[int, ...] | None:
         return None
     parts = [part.strip() for part in check_text("shape", text, "3,224,224").split(",")]
     if not all(part.isascii() and part.isdigit() and 0 < int(part[:12]) < 1 << 30 for part in parts) or len(parts) > 6:
-        raise InputError(f"--shape {quote(text)} must be positive integers separated by commas, such as 3,224,224")
+        raise InputError(f"--shape {quote(text)} must be 1 to 6 positive integers, such as 3,224,224")
     return tuple(map(int, parts))

@@ -184,7 +184,7 @@ def predict_devices(
     [1.0, 0.17]
     """
     if not check_sequence("devices", devices, of="numbers"):
-        raise InputError("devices must not be empty; use for example 1,2,4,8")
+        raise InputError("devices must not be empty; for example, use 1,2,4,8")
     check_callable("tick", tick, of="(rank, done, total, text)")
     key, values = (None, [""]) if what_if is None else parse_sweep(what_if, "--what-if")
     if key in RENAMED_WHAT_IFS:
