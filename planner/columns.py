@@ -155,8 +155,8 @@ def _add_stages(c: dict[str, Array], is_hybrid: Array) -> None:
     c["most_layers"], c["first_layers"], c["last_layers"] = (
         np.array(deals, dtype=float).reshape(-1, 3)[inverse.ravel()].T
     )
-    group = c["dp"] * c["cp"]
-    c["shard"] = np.where(is_hybrid, np.clip(c["node_gpus"] // c["tp"], 1, group), group)
+    group, inside = c["dp"] * c["cp"], np.where(c["shard"] > 0, c["shard"], c["node_gpus"] // c["tp"])
+    c["shard"] = np.where(is_hybrid, np.clip(inside, 1, group), group)
 
 
 def list_groups(c: Mapping[str, Array]) -> dict[str, tuple[str, Array | float, Array | float]]:

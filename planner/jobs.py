@@ -51,7 +51,7 @@ DEFAULTS: dict[str, Any] = {
     "gpus_used": 0,  # per host; 0: all
     "gpu_memory": 0.0,  # bytes; 0: the data sheet's
     **dict.fromkeys(("dp", "tp", "cp", "pp", "vp", "ep", "micro_batch", "count"), 1),
-    **dict.fromkeys(("sequence_parallel", "async_tp", "compiled"), 0),
+    **dict.fromkeys(("sequence_parallel", "async_tp", "compiled", "shard"), 0),  # shard 0: within a host
     **{name: names[0] for name, names in CHOICES.items()},
     "schedule": "1f1b",
     "sharding": "ddp",
@@ -169,7 +169,7 @@ class Job:
             "optimizer": self.optimizer if self.optimizer in OPTIMIZERS else "sgd",
             "loader": self.loader if self.loader in LIMITED_LOADERS else "", "loader_rate": self.loader_rate or 0.0,
             "variable": self.variable_batches, "framework": self.framework, "compiled": self.compiled,
-            "lora": self.lora, "frozen_bits": self.frozen_bits,
+            "lora": self.lora, "frozen_bits": self.frozen_bits, "shard": parallelism.shard,
             "bucket_mb": parallelism.bucket_mb or DEFAULTS["bucket_mb"],
             "exchange": "none" if parallelism.sync_every >= NEVER else exchange,
             "gradient_bytes": parallelism.gradient_bytes or (2 if parallelism.half_weights else 4),

@@ -151,7 +151,7 @@ class Parallelism:
             raise InputError(f"parallelism {mesh} does not fit {count(devices, 'device')}; {advice}")
         if data % self.expert:
             raise InputError(f"data ({data}) must be a multiple of expert ({self.expert})")
-        shard = self.shard or min(node or data, data)
+        shard = self.shard or min(max(1, (node or devices) // self.tensor), data)
         if self.strategy == "hsdp" and data % shard:
             raise InputError(f"data ({data}) must be a multiple of shard ({shard})")
         return replace(self, data=data, shard=shard if self.strategy == "hsdp" else 0)

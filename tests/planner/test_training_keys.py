@@ -40,7 +40,7 @@ OF_RUNS = {
     "stem", "classes",
 }  # fmt: skip
 PARALLELISM = {
-    "strategy": "'zero1'", "data": "4", "tensor": "2", "pipeline": "2", "expert": "2", "shard": "2",
+    "strategy": "'zero1'", "data": "4", "tensor": "2", "pipeline": "2", "expert": "2",
     "sequence": "true", "schedule": "'gpipe'", "virtual": "2", "microbatches": "4", "experts": "8",
     "top_k": "2", "recompute": "'full'", "bucket_mb": "25.0", "overlap": "false", "sync_every": "4",
     "half_weights": "true", "gradient_bytes": "2",
@@ -63,7 +63,7 @@ def predict(folder: Path, text: str, *overrides: str) -> Any:
 
 def test_every_training_key_has_a_test_case() -> None:
     assert {*TrainingSection.model_fields} == TRAINING.keys() | OF_RUNS
-    assert {field.name for field in fields(Parallelism)} == PARALLELISM.keys()
+    assert {field.name for field in fields(Parallelism)} == {*PARALLELISM, "shard"}
     assert {*ComputeSection.model_fields} == COMPUTE.keys() | PHASES.keys()
 
 
@@ -73,6 +73,7 @@ NOT_TRIED = {  # image_shape and dataset trace the model, which takes seconds
 CASES = [
     *((text, "training.", key, TRAINING[key]) for text in NOT_TRIED for key in TRAINING.keys() - NOT_TRIED[text]),
     *((LANGUAGE, "training.parallelism.", key, value) for key, value in PARALLELISM.items()),
+    (f"{LANGUAGE}parallelism.strategy = 'hsdp'\n", "training.parallelism.", "shard", "2"),
     *((IMAGES, "training.compute.", key, value) for key, value in COMPUTE.items()),
     *((STATED, "training.compute.", key, value) for key, value in PHASES.items()),
     *((LANGUAGE, "", key, value) for key, value in MACHINES.items()),

@@ -319,7 +319,8 @@ def _make_training(spread: SpreadTraining, devices: int, options: SearchOptions)
             f"each step; use {EXAMPLE}, or one of {names}. For other models, use `ringlab predict --devices`"
         )
     keys = {"compute": training.compute, "parameters": training.parameters}
-    for key, value in (keys | {"sync_every": spread.parallelism.sync_every > 1}).items():
+    mesh = {"sync_every": spread.parallelism.sync_every > 1, "shard": spread.parallelism.shard}
+    for key, value in (keys | mesh).items():
         if value:
             raise InputError(
                 f"search does not support {key}, because it varies the mesh and computes each step from the model's "
