@@ -53,8 +53,7 @@ def train(
     Return a trace with a span for each phase, step and rank. The phases are loading (waiting for the batch), forward,
     backward, sync (including waiting for other ranks) and optimizer. DistributedDataParallel averages gradients during
     backward, so its sync spans have no length. On CPUs, each bucket of gradients is also a span, from when the bucket
-    is full until its mean is ready. The ranks communicate over ``network``, a network of ``realcomm.emulate``. Default:
-    the loopback.
+    is full until its mean is ready. ``network`` is a network of ``realcomm.emulate``. Default: the loopback.
 
     Trace facts: ``batch_size``, ``epochs`` (a fraction if stopped early), ``examples_seen`` (by all ranks together),
     ``final_loss`` (of the last step, mean over the ranks), ``test_accuracy`` (share of the held-out images),
@@ -65,10 +64,8 @@ def train(
     ``timeout`` is the longest time without a finished step, in seconds. Every rank has its own copy of ``observers``,
     which are called after each step and epoch. ``resume`` is the path of a checkpoint, or "auto" for the newest
     complete checkpoint of this training run. "auto" starts afresh if there is no checkpoint. The trace of a resumed run
-    has only the remaining steps.
-
-    The final weights are written to ``weights_file`` as a state_dict for ``torch.load``. Raise InputError for an
-    invalid argument, and RankFailed and TimedOut as ``launch`` does.
+    has only the remaining steps. The final weights are written to ``weights_file`` as a state_dict for ``torch.load``.
+    Raise InputError for an invalid argument, and RankFailed and TimedOut as ``launch`` does.
 
     >>> import simcomm
     >>> from collectives import find_algorithm
