@@ -318,9 +318,9 @@ def _make_training(spread: SpreadTraining, devices: int, options: SearchOptions)
             f"model {quote(training.model)} is not a GPT or Llama with known dimensions, from which search computes "
             f"each step; use {EXAMPLE}, or one of {names}. For other models, use `ringlab predict --devices`"
         )
-    keys = {"compute": training.compute, "parameters": training.parameters}
-    mesh = {"sync_every": spread.parallelism.sync_every > 1, "shard": spread.parallelism.shard}
-    for key, value in (keys | mesh).items():
+    keys = {"compute": training.compute, "parameters": training.parameters, "shard": spread.parallelism.shard}
+    keys["sync_every"] = spread.parallelism.sync_every > 1
+    for key, value in keys.items():
         if value:
             raise InputError(
                 f"search does not support {key}, because it varies the mesh and computes each step from the model's "
