@@ -195,11 +195,6 @@ def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
         clear_axes(axes, keep="both")
         if number % columns == 0:
             axes.set_ylabel("throughput (tokens/s)", color=INK, fontsize=9)
-    figure.legend(
-        loc="outside lower center",
-        ncols=min(4 * columns, len(strategies) + 2),
-        frameon=False,
-        fontsize=9,
-        markerscale=2.5,
-    )
+    entries = min(4 * columns, len(strategies) + 2)
+    figure.legend(loc="outside lower center", ncols=entries, frameon=False, fontsize=9, markerscale=2.5)
     return figure

@@ -21,6 +21,7 @@ from viz.file_types import check_file
 
 LOWEST = 0.02  # lowest label, as a fraction of the height of the axes
 NARROWEST = 1.2  # least ratio of the ends of a logarithmic axis
+ROUNDING = 1e-9  # relative difference that counts as equal
 INK, GREY, FAINT, PAPER = "#1b2433", "#5f6b7d", "#d9dee6", "#ffffff"
 WRONG = "#c4161c"  # where a program goes wrong
 PANE, BUSY = "#eef1f5", "#9aa7bb"  # an empty area; a link in use whose bandwidth is not known
@@ -102,6 +103,8 @@ def log_ticks(low: float, high: float) -> list[float]:
 
     >>> log_ticks(1, 12), log_ticks(54.8, 211)
     ([1.0, 2.0, 5.0, 10.0, 20.0], [40.0, 80.0, 120.0, 160.0, 200.0, 240.0])
+    >>> log_ticks(0.2, 0.6000000000000001)
+    [0.2, 0.3, 0.4, 0.5, 0.6]
     """
     low, high = min(low, high / NARROWEST), max(high, low * NARROWEST)
     powers = range(floor(log10(low)), ceil(log10(high)) + 1)
@@ -109,7 +112,8 @@ def log_ticks(low: float, high: float) -> list[float]:
     if high < 4 * low:
         values = MaxNLocator(6, steps=[1, 2, 4, 5, 10]).tick_values(low, high)
         ticks = [float(f"{value:.12g}") for value in values if value > 0]
-    first, last = max(tick for tick in ticks if tick <= low), min(tick for tick in ticks if tick >= high)
+    first = max(tick for tick in ticks if tick <= low * (1 + ROUNDING))
+    last = min(tick for tick in ticks if tick >= high * (1 - ROUNDING))
     return [tick for tick in ticks if first <= tick <= last]
 
 
